@@ -114,10 +114,7 @@ class World:
 
     def _count(self, change: Change) -> None:
         """Count catch-up, as the engine does."""
-        if change.caught_up:
-            self.pace.start(self.now, change.caught_up)
-        if change.waiting:
-            self.pace.wait(change.waiting)
+        self.pace = self.pace.after(self.now, starts=change.caught_up, waits=change.waiting)
 
     def carry_out(self, changes: list[Change], handled: frozenset[str]) -> None:
         """Start and cancel the executions the changes name."""

@@ -133,6 +133,28 @@ async def test_nothing_is_pruned_on_the_day_after_the_clock_was_set_forward_by_m
     await store.close()
 
 
+async def test_after_a_long_absence_records_age_from_the_last_one_for_a_day() -> None:
+    """A clock that was set forward while no worker ran looks the same, and must not cost the history."""
+    store, clock, far = SqliteStore(), SimulatedClock(NOON), NOON + 365 * DAY
+    async with running(store, a_worker(store, clock), "*/5 * * * *"):
+        await clock.advance_to(NOON + 3 * HOUR)
+    clock.jump_to(far)
+
+    async def earlier() -> int:
+        runs = await store.runs(SPACE, "job 0", limit=ALL_RUNS)
+        return sum(run.nominal_time < NOON.timestamp() + 4 * 3_600 for run in runs)
+
+    worker = a_worker(store, clock)
+    await worker.take_over()
+    worker.start()
+    await clock.advance_to(far + DAY - HOUR)
+    assert await earlier() >= 36
+    await clock.advance_to(far + DAY + HOUR)
+    assert await earlier() == 0
+    await worker.stop()
+    await store.close()
+
+
 async def test_the_namespaces_of_one_database_are_not_pruned_together() -> None:
     times = set()
     for number in range(5):

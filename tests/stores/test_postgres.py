@@ -89,14 +89,15 @@ async def test_a_take_over_waits_until_the_lease_and_a_margin_have_passed(store:
 
 async def test_a_renewed_lease_lasts_from_its_renewal(store: PostgresStore) -> None:
     ownership = await store.acquire(SPACE, "a", now=NOW)
-    assert await store.renew(ownership, now=NOW + TTL) == ownership
+    assert await store.renew(ownership, now=NOW + TTL) == ownership._replace(granted_at=NOW + TTL)
     with pytest.raises(OwnedError):
         await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
 
 
 async def test_an_expired_lease_is_kept_if_no_worker_took_over(store: PostgresStore) -> None:
     ownership = await store.acquire(SPACE, "a", now=NOW)
-    assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
+    renewed = await store.renew(ownership, now=NOW + 100 * TTL)
+    assert renewed == ownership._replace(granted_at=NOW + 100 * TTL)
 
 
 async def test_leases_show_the_last_renewal_and_a_worker_that_waits(store: PostgresStore) -> None:
@@ -202,6 +203,21 @@ async def test_the_share_of_a_dead_worker_is_taken_over(store: PostgresStore) ->
     assert len(alive["a"].shards) == SHARDS // 2
     await share_out(store, alive, NOW + TTL + MARGIN)
     assert shards_of(alive["a"]) == list(range(SHARDS))
+
+
+async def test_a_worker_that_yields_has_shards_only_while_it_is_alone(store: PostgresStore) -> None:
+    alone = await store.renew(
+        (await store.acquire(SPACE, "a", now=NOW, balance=True))._replace(yields=True), now=NOW, balance=True
+    )
+    assert (shards_of(alone), alone.granted_at) == (list(range(SHARDS)), NOW)
+    with pytest.raises(OwnedError):
+        await store.acquire(SPACE, "b", now=NOW, balance=True)
+    busy = alone._replace(yields=True, busy=frozenset({3}))
+    left = await store.renew(busy, now=NOW, balance=True)
+    assert shards_of(left) == [3]
+    other = await store.acquire(SPACE, "b", now=NOW, balance=True)
+    assert len(other.shards) == SHARDS - 1
+    assert shards_of(await store.renew(left._replace(yields=True), now=NOW, balance=True)) == []
 
 
 async def test_the_share_of_a_worker_that_stops_is_free_at_once(store: PostgresStore) -> None:

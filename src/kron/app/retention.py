@@ -209,13 +209,13 @@ class RetentionLoop:
         self._leaving.set()
 
     def _clock_is_doubtful(self) -> bool:
-        """Return whether the clock is behind, or was set forward by more than a day less than a day ago.
+        """Return whether the clock is wrong, or was set forward by more than a day less than a day ago.
 
         History that a wrong clock makes look old could not be restored.
         """
         health = self._engine.health
         last = health.excursion
-        if health.clock_behind_ms:
+        if health.clock_behind_ms or health.clock_off_ms:
             return True
         if last is None or last.event is not ClockEvent.FORWARD:
             return False
@@ -227,13 +227,23 @@ class RetentionLoop:
             return
         began, pruned = self._clock.monotonic(), Pruned()
         try:
-            async for so_far in self._pruner.batches(self._engine.now(), ready=self._ready):
+            async for so_far in self._pruner.batches(self._prune_at(), ready=self._ready):
                 pruned = so_far
         finally:
             duration_ms = round(1000 * (self._clock.monotonic() - began))
             counts = {kind: count for kind, count in pruned._asdict().items() if count and kind != "batches"}
             fields = {"namespace": self._pruner.namespace, "duration_ms": duration_ms, **counts}
             self._journal.note("pruned", fields)
+
+    def _prune_at(self) -> int:
+        """Return the instant records age from; for a day after a long absence, that of the last record.
+
+        After a restart a clock that was set forward looks the same as an absence.
+        """
+        now, returned = self._engine.now(), self._engine.health.returned
+        if returned is None or now - returned[1] >= DAY // MILLISECOND:
+            return now
+        return returned[0]
 
     async def _ready(self, limit: int) -> int:
         """Wait until the engine is idle and no job is due soon; return the size of the next batch."""

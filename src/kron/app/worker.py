@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from kron.app.retention import DEFAULT_POLICY, RetentionLoop, RetentionPolicy
+from kron.clocks.system import SystemClock
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.job.notify import Notify
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
@@ -20,6 +21,7 @@ from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
+from kron.runtime.store_clock import sentence_of
 from kron.runtime.turns import TenantOf
 from kron.runtime.wakeup import first_of
 
@@ -125,6 +127,8 @@ class Worker:
         )
         engine.limits = self.options.limits._replace(tick_ms=self.options.tick_ms)
         engine.tenant_of = self.options.tenant_of
+        # A simulated clock has no time in common with a database.
+        engine.compares_clocks = isinstance(self.clock, SystemClock)
         if self._sender is not None:
             engine.notify, engine.on_notice = self._sender.default, self._sender.call
         return engine
@@ -156,8 +160,9 @@ class Worker:
 
     @property
     def error(self) -> str | None:
-        """Return the present error, if there is one."""
-        return self.engine.health.error
+        """Return the present error, if there is one; a wrong clock is one."""
+        health = self.engine.health
+        return health.error or (sentence_of(health.clock_off_ms) if health.clock_off_ms else None)
 
     # --- steps -------------------------------------------------------------------------------------
 

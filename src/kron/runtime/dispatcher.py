@@ -165,10 +165,10 @@ class Dispatcher:
             earlier.setdefault(record.identity, []).append(record)
         return earlier
 
-    async def dispatch_unconfirmed(self, store: EngineStore, namespace: str, now: int) -> None:
-        """Dispatch the changes that were committed although the store's answer was lost."""
+    async def dispatch_unconfirmed(self, store: EngineStore, namespace: str, now: int) -> Sequence[Change]:
+        """Dispatch and return the changes that were committed although the store's answer was lost."""
         if not self.unconfirmed or self.clock.monotonic() >= self.lease_ends:
-            return
+            return ()
         states = await store.cases(namespace, list({change.job.identity for change in self.unconfirmed}))
         earlier = await self._read_earlier(self.unconfirmed)
         unconfirmed, self.unconfirmed = self.unconfirmed, []
@@ -178,6 +178,7 @@ class Dispatcher:
             self._start(launch.job, launch.run, earlier=earlier)
         for launch in ends:
             self._end(launch.job, launch.run)
+        return committed
 
     def _start(
         self,

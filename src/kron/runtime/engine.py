@@ -10,7 +10,6 @@ from typing import NamedTuple
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.notify import Notify
 from kron.core.plan.incident import clock_jump, sentence_of
-from kron.core.plan.pace import Pace
 from kron.core.plan.plan import plan
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.report import RunReport, Traits
@@ -24,7 +23,9 @@ from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
+from kron.runtime.pacer import Pacer
 from kron.runtime.recovery import recover_orphans
+from kron.runtime.store_clock import StoreClock
 from kron.runtime.turns import FIRST_STEP, OpenLimit, TenantOf, Turns
 from kron.runtime.wakeup import EngineClock, Wakeup, first_of
 
@@ -72,7 +73,7 @@ class Engine:
     The public attributes may be replaced before it runs: the limits, the notifications of jobs that define
     none, functions that are called when notices were written and whenever a wake ends, and one that returns
     the tenant of a job: then no tenant's jobs wait until all due jobs of another have started, and the open
-    runs of each tenant are limited.
+    runs of each tenant are limited. With `compares_clocks` the clock is compared with the store's own.
     """
 
     limits = DEFAULT_LIMITS
@@ -80,6 +81,7 @@ class Engine:
     on_notice: Callable[[], None] | None = None
     on_rest: Callable[[], None] | None = None
     tenant_of: TenantOf | None = None
+    compares_clocks = False
 
     _task: asyncio.Task[None] | None = None
     _renewer: asyncio.Task[None] | None = None
@@ -136,7 +138,8 @@ class Engine:
             owner=owner,
             corrected=self._clock_corrected,
         )
-        self._pace = Pace()
+        self._store_clock = StoreClock(self._time, journal, self.health, namespace)
+        self._pacer = Pacer(self.limits)
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -164,10 +167,17 @@ class Engine:
         self._time.lookahead_ms = self.limits.lookahead_ms
         self._time.recorded(not_before)
         self._time.read()  # from here on a clock jump is noticed, even before the first wake
-        requested_at = self._clock.monotonic()
+        requested_at, asked_at = self._clock.monotonic(), self._time.wall()
         ownership = await self._store.acquire(self._namespace, self.owner, balance=self._balance)
+        self._compare_clocks(asked_at, ownership.granted_at)
+        if ownership.high and self.now() - ownership.high > DAY_MS:
+            self.health.returned = ownership.high, self.now()
         await self._take(ownership, requested_at)
         self.health.state = "ready"
+
+    def _compare_clocks(self, asked_at: int, granted_at: int | None) -> None:
+        if self.compares_clocks and granted_at is not None:
+            self._store_clock.compare(asked_at, granted_at)
 
     async def _take(self, ownership: Ownership, requested_at: float) -> None:
         """Switch to a granted lease; shards that are new to this owner are recovered first."""
@@ -209,7 +219,7 @@ class Engine:
         granted = self._lease.granted
         assert granted.shards, "acquire first"
         self._draining = False
-        self._pace = Pace(self.limits.catchup_per_tick, self.limits.tick_ms)
+        self._pacer = Pacer(self.limits)
         if self.tenant_of is not None and self.limits.open_per_tenant is not None:
             self._open_limit = OpenLimit(self.tenant_of, self.limits.open_per_tenant)
         self.health.state = "running"
@@ -288,7 +298,10 @@ class Engine:
         while True:
             await first_of(self._clock, self._renewal_due, self._time.wall() + every_ms)
             self._renewal_due.clear()
-            before = self._lease.owned.shards
+            if self._store_clock.is_ahead and not self._balance:
+                # Another worker takes over, if there is one; one that balances yields its shards.
+                continue
+            before, held = self._lease.owned.shards, self._store_clock.holds
             try:
                 await self._renew()
             except StoreError as error:
@@ -300,6 +313,7 @@ class Engine:
                 before != self._lease.owned.shards
                 or self._dispatcher.unconfirmed
                 or self.health.state == "degraded"
+                or held
             ):
                 self.call()
 
@@ -307,13 +321,18 @@ class Engine:
         """Extend the lease; shards with local runs are marked busy, so that they stay here."""
         with self._clock.working():
             async with self._writing:
-                requested_at = self._clock.monotonic()
+                requested_at, asked_at = self._clock.monotonic(), self._time.wall()
                 # The latest instant counts at a take-over only: a correction may have lowered it since.
                 leaving = self._balance and self._draining
                 granted = self._lease.granted._replace(
-                    busy=self._dispatcher.busy_shards(), high=0, leaving=leaving
+                    busy=self._dispatcher.busy_shards(),
+                    high=0,
+                    leaving=leaving,
+                    yields=self.health.clock_off_ms > 0,
                 )
-                await self._take(await self._store.renew(granted, balance=self._balance), requested_at)
+                renewed = await self._store.renew(granted, balance=self._balance)
+                self._compare_clocks(asked_at, renewed.granted_at)
+                await self._take(renewed, requested_at)
 
     async def _loop(self) -> None:
         backoff_ms = BACKOFF_MS
@@ -368,10 +387,11 @@ class Engine:
         Every job is planned at the instant the wake began, so that a burst does not make itself late.
         """
         now = self._read_time()
-        await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace, now)
+        committed = await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace, now)
         if self._dispatcher.unconfirmed:
             # The lease lapsed. A start that is planned again before they are confirmed would be made twice.
             return None
+        self._pacer.resolve(committed)
         if self._was_set_back:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
             await self._store.settle(ownership, (), now=now)
@@ -383,7 +403,7 @@ class Engine:
             await self._watch.work(ownership)
             now = self._time.high
         if self._is_waiting_for_clock():
-            return self._watch.wake_at
+            return self._watch.wake_at or self._store_clock.wake_at
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
             await self._write_all_reports(ownership, now)
         return None if self._draining else await self._start_due(ownership, now)
@@ -627,18 +647,12 @@ class Engine:
             self._traits,
             draining=self._draining,
             limits=self.limits,
-            pace=self._pace,
+            pace=self._pacer.pace,
             notify=self.notify,
         )
         changes, wake_at = plan(snapshot, now, stops_after=stops_after)
-        for change in changes:
-            # Counted even if the store refuses the change: the bound holds, and the next tick is near.
-            if change.caught_up:
-                self._pace.start(now, change.caught_up)
-            if change.waiting:
-                self._pace.wait(change.waiting)
-            if change.notices:
-                self._has_notices = True
+        self._pacer.plan(changes, now)
+        self._has_notices |= any(change.notices for change in changes)
         return changes, wake_at
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
@@ -652,6 +666,7 @@ class Engine:
                 self._dispatcher.unconfirmed += changes
                 raise
             self._dispatcher.track(changes, settled)
+            self._pacer.settle(changes, settled.stale_jobs)
         if self._has_notices and self.on_notice is not None:
             self._has_notices = False
             self.on_notice()
@@ -667,6 +682,9 @@ class Engine:
             self._was_set_back = self._was_set_back or jump < 0
             fields = {"by_ms": jump, "now": now, "passed": self._time.passed}
             self._journal.note("clock_jumped", {"namespace": self._namespace, **fields})
+            if self.compares_clocks and self._lease.granted.granted_at is not None:
+                self._store_clock.doubt()
+                self.renew_soon()
             if jump > self.limits.lookahead_ms:
                 self._lease.since = dict.fromkeys(self._lease.since, now)
                 if jump <= DAY_MS:
@@ -680,13 +698,13 @@ class Engine:
         return bool(self._dispatcher.unconfirmed) or self._is_waiting_for_clock()
 
     def _is_waiting_for_clock(self) -> bool:
-        """Say whether nothing is planned, because the clock is behind and not steady yet."""
-        return self._watch.wake_at is not None and not self._draining
+        """Say whether nothing is planned, because the clock is behind and not steady yet, or ahead."""
+        return (self._watch.wake_at is not None or self._store_clock.holds) and not self._draining
 
     def _clock_corrected(self, steady_since: int, now: int) -> None:
         """Forget the times of a clock that was ahead: of take-overs, ticks, reports and jobs in memory."""
         self._lease.since = dict.fromkeys(self._lease.since, steady_since)
-        self._pace = Pace(self.limits.catchup_per_tick, self.limits.tick_ms)
+        self._pacer = Pacer(self.limits)
         self._inbox.restamp(now)
         self._dispatcher.sole_runs.clear()
 

@@ -17,12 +17,13 @@ LOGGER = logging.getLogger("kron.engine")
 WARNINGS = frozenset(
     {
         "store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined",
-        "clock_behind", "clock_moved_forward", "clock_corrected", "notification_failed",
+        "clock_behind", "clock_moved_forward", "clock_corrected", "clock_off", "clock_agrees",
+        "notification_failed",
     }
 )  # fmt: skip
 # Events that say that the host's clock is or was wrong, and those about it.
-ERRORS = frozenset({"clock_behind", "clock_moved_forward"})
-CLOCK_EVENTS = ERRORS | {"clock_corrected"}
+ERRORS = frozenset({"clock_behind", "clock_moved_forward", "clock_off"})
+CLOCK_EVENTS = ERRORS | {"clock_corrected", "clock_agrees"}
 
 
 # Events of a scheduler's calls in a trace, and those after which it is over.

@@ -182,6 +182,8 @@ class Metrics:
             yield _gauge("kron_lease_left_seconds", "Seconds until the lease expires unless renewed.", left)
         means = "Seconds by which the clock is behind the latest recorded instant; 0 within the lookahead."
         yield _gauge("kron_clock_behind_seconds", means, health.clock_behind_ms / 1000)
+        means = "Seconds by which the clock is ahead of the database's, or behind; 0 within the lookahead."
+        yield _gauge("kron_clock_off_seconds", means, health.clock_off_ms / 1000)
         waiting = len(health.inbox.reports)
         yield _gauge("kron_reports_waiting", "Reports of launchers not written yet.", waiting)
 

@@ -117,8 +117,7 @@ def paced_starts(jobs: int, missed: int, per_tick: int, ticks: int) -> list[list
                 break
             changes, _ = plan(Snapshot(due, first, 1, {}, pace=pace), now)
             for change in changes:
-                pace.start(now, change.caught_up) if change.caught_up else None
-                pace.wait(change.waiting) if change.waiting else None
+                pace = pace.after(now, starts=change.caught_up, waits=change.waiting)
                 began += [run for run in change.starts if run.reason == "caught_up"]
                 place = next(i for i, each in enumerate(states) if each.job.identity == change.job.identity)
                 runs = {run.key: run for run in (*states[place].runs, *change.inserts, *change.updates)}

@@ -1,10 +1,9 @@
 """The pace of catch-up: how many missed periods a worker starts in one tick, over all its jobs."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(NamedTuple):
     """The catch-up starts of one worker: at most `per_tick` of them in `tick_ms`; None is no bound.
 
     A tick starts with its first catch-up start and ends at `ends_at`; `started` counts its starts. Runs that
@@ -23,18 +22,22 @@ class Pace:
         """Say whether another catch-up run may start now."""
         return self.per_tick is None or now >= self.ends_at or self.started < self.per_tick
 
-    def start(self, now: int, count: int = 1) -> None:
-        """Count catch-up starts; the first after the end of a tick starts the next tick."""
-        if now >= self.ends_at:
-            self.ends_at, self.started = now + self.tick_ms, 0
-        self.started += count
+    def after(self, now: int, *, starts: int, waits: int) -> "Pace":
+        """Return the pace after catch-up starts of a job, and after its next runs were put in line."""
+        pace = self
+        if starts:
+            # The first start after the end of a tick starts the next tick.
+            if now >= pace.ends_at:
+                pace = pace._replace(ends_at=now + pace.tick_ms, started=0)
+            pace = pace._replace(started=pace.started + starts)
+        return pace.with_line(waits) if waits else pace
 
-    def wait(self, count: int) -> int:
-        """Put the next runs of a job in line, and return when the first of them may start."""
+    def with_line(self, count: int) -> "Pace":
+        """Return the pace after the next runs of a job were put in line: the first may start at `line_at`."""
         assert self.per_tick is not None, "without a bound none waits"
-        if self.line_at < self.ends_at:
-            self.line_at, self.waiting = self.ends_at, 0
-        elif self.waiting >= self.per_tick:
-            self.line_at, self.waiting = self.line_at + self.tick_ms, 0
-        self.waiting += min(count, self.per_tick)
-        return self.line_at
+        line_at, waiting = self.line_at, self.waiting
+        if line_at < self.ends_at:
+            line_at, waiting = self.ends_at, 0
+        elif waiting >= self.per_tick:
+            line_at, waiting = line_at + self.tick_ms, 0
+        return self._replace(line_at=line_at, waiting=waiting + min(count, self.per_tick))

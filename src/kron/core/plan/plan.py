@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kron.core.errors import KronError, StoreError
 from kron.core.job.outcome import Reason
@@ -39,12 +38,14 @@ def plan(
     """
     changes = []
     wake_at = snapshot.next_at
-    fast_path, pace = FastPath(snapshot, now), replace(snapshot.pace)
+    fast_path, pace = FastPath(snapshot, now), snapshot.pace
     for state in snapshot.cases:
         try:
             if state.fault is not None:
                 raise StoreError(state.fault)
             change = _change_of(state, snapshot, fast_path, pace)
+            if change.caught_up or change.waiting:
+                pace = pace.after(now, starts=change.caught_up, waits=change.waiting)
             at = _next_of(change) if change.cohort is None else change.cohort.next_at
             if at is not None and (wake_at is None or at < wake_at):
                 wake_at = at

@@ -1,7 +1,7 @@
 """One job's step in a wake: its state, the changes made to it, and the resulting `Change`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import NamedTuple
@@ -75,9 +75,11 @@ class Ownership(NamedTuple):
     """The shards of a namespace that one owner leases, each with the fencing token of its writes.
 
     A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
-    that no other worker can adopt, so they stay with their owner; a `leaving` one keeps no others. `high`
+    that no other worker can adopt, so they stay with their owner; a `leaving` one keeps no others, one that
+    `yields` only if there are no other workers. `high`
     is the latest instant written in the namespace: the engine's time never goes back behind it. The
-    `predecessors` are the last owners of the shards that this call acquired, where they had one.
+    `predecessors` are the last owners of the shards that this call acquired, where they had one. `granted_at`
+    is the time of the store's own clock, if it has one.
     """
 
     namespace: str
@@ -87,7 +89,9 @@ class Ownership(NamedTuple):
     busy: frozenset[int] = frozenset()
     high: int = 0
     leaving: bool = False
+    yields: bool = False
     predecessors: Mapping[int, Predecessor] = NO_PREDECESSORS
+    granted_at: int | None = None
 
     @property
     def token(self) -> int:
@@ -244,7 +248,7 @@ class JobStep:
 
     def __init__(self, state: JobState, snapshot: Snapshot, now: int, pace: Pace | None = None) -> None:
         self.now = now
-        self.pace = replace(snapshot.pace) if pace is None else pace
+        self.pace = snapshot.pace if pace is None else pace
         self.job = state.job
         self.token = token_of(state, snapshot)
         self.limits = snapshot.limits
@@ -303,7 +307,7 @@ class JobStep:
                 return False
             self.job = self.job._replace(remaining=self.job.remaining - 1)
         if self._is_catch_up(run):
-            self.pace.start(self.now)
+            self.pace = self.pace.after(self.now, starts=1, waits=0)
             self.change.caught_up += 1
         if run.attempt:
             self.change.attempts.append(run)
@@ -329,8 +333,12 @@ class JobStep:
         if at is None or at <= self.now:
             # One that wakes shortly before the tick ends keeps its place at the head of the line.
             is_next = at is not None and at != first.fire_time and self.now - at < self.pace.tick_ms
-            at = self.pace.ends_at if is_next else self.pace.wait(len(line))
-            self.change.waiting += 0 if is_next else len(line)
+            if is_next:
+                at = self.pace.ends_at
+            else:
+                self.pace = self.pace.with_line(len(line))
+                at = self.pace.line_at
+                self.change.waiting += len(line)
         self.put(first._replace(due_at=at))
         for run in rest:
             self.put(run._replace(due_at=None))

@@ -13,6 +13,16 @@ JUMP_MS = 500
 DAY_MS = 86_400_000
 
 
+def offset_of(asked_at: int, answered_at: int, reference: int, *, lookahead_ms: int) -> int:
+    """Return how far the wall clock is ahead of another clock, negative if behind; 0 within the lookahead.
+
+    The other one showed `reference` at some time between two readings of the wall clock.
+    """
+    if asked_at - reference > lookahead_ms:
+        return asked_at - reference
+    return answered_at - reference if reference - answered_at > lookahead_ms else 0
+
+
 class Reading(NamedTuple):
     """One reading of both clocks."""
 

@@ -40,6 +40,8 @@ class PostgresLease:
         if ownership.leaving:
             await connection.execute(SQL["drop_worker"], values)
             share = 0
+        elif balance and ownership.yields:
+            share = await self._left_over(connection, values)
         else:
             share = await self._share(connection, values) if balance else SHARDS
         owned: dict[int, int] = {}
@@ -61,7 +63,13 @@ class PostgresLease:
             known = ((shard, self._predecessor(*last)) for shard, _, *last in taken)
             predecessors = {shard: last for shard, last in known if last is not None}
         return ownership._replace(
-            shards=owned, ttl_ms=self.ttl_ms, busy=frozenset(), leaving=False, predecessors=predecessors
+            shards=owned,
+            ttl_ms=self.ttl_ms,
+            busy=frozenset(),
+            leaving=False,
+            yields=False,
+            predecessors=predecessors,
+            granted_at=values["now"],
         )
 
     def _predecessor(
@@ -104,6 +112,13 @@ class PostgresLease:
         values = {**_lease_values(ownership), "margin": self._margin_ms, "now": now, "all": SHARDS}
         ((is_free,),) = await rows_of(connection, SQL["has_free"], values)
         return bool(is_free)
+
+    async def _left_over(self, connection: Connection, values: dict[str, Any]) -> int:
+        """Return how many shards a worker that yields to all others may own."""
+        await connection.execute(SQL["drop_worker"], values)
+        await connection.execute(SQL["drop_dead_workers"], values)
+        ((others,),) = await rows_of(connection, SQL["count_workers"], values)
+        return 0 if others else SHARDS
 
     async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
         """Return how many shards this worker may own; the shares of all workers cover all shards."""

@@ -160,6 +160,9 @@ DELETE FROM workers WHERE namespace = %(namespace)s AND expires_at + %(margin)s 
 -- name: drop_worker
 DELETE FROM workers WHERE namespace = %(namespace)s AND owner = %(owner)s
 
+-- name: count_workers
+SELECT count(*) FROM workers WHERE namespace = %(namespace)s
+
 -- name: worker_rank
 SELECT rank, total FROM (
     SELECT owner, row_number() OVER (ORDER BY owner) AS rank, count(*) OVER () AS total
