@@ -3,7 +3,9 @@
 Instants are milliseconds since 1970.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from kron.core.dag.contract import StartRunResult
@@ -17,14 +19,32 @@ from kron.core.dag.record import (
     DagTask,
 )
 
+# The user of DAGs that name none; it shares with nobody.
+DEFAULT_USER = "kron"
+
 
 class DagClaimRequest(NamedTuple):
-    """A worker's request for tasks: how many at most, and until when it leases them."""
+    """A worker's request for tasks: how many at most, and until when it leases them.
+
+    `executing` counts the tasks that it executes for each user. One with `most_of_user` of them gets no more;
+    those of the default user have no limit, and with `is_full` get none.
+    """
 
     worker: str
     now: int
     lease_until: int
     limit: int
+    executing: Mapping[str, int] = MappingProxyType({})
+    most_of_user: int | None = None
+    is_full: bool = False
+
+    def users_without_room(self, claimed: Sequence[DagClaim]) -> frozenset[str]:
+        """Return the users that get no further task, after some were claimed."""
+        counts = Counter(self.executing)
+        counts.update(claim.run.user_id for claim in claimed)
+        limit = self.most_of_user
+        users = {user for user, count in counts.items() if limit is not None and count >= limit}
+        return frozenset(users | {DEFAULT_USER} if self.is_full else users - {DEFAULT_USER})
 
 
 class DagLease(NamedTuple):

@@ -39,6 +39,33 @@ def _preview(document: dict[str, object], count: int) -> Request:
     return lambda client, _: client.post(f"/preview?count={count}", content=body, headers=headers)
 
 
+def _upsert(document: dict[str, object]) -> Request:
+    """Return a request that is refused, so that nothing is stored."""
+    body = json.dumps({**document, "schedule_id": "x"}, separators=(",", ":")).encode()
+    headers = {"content-type": "application/json"}
+    return lambda client, _: client.post("/schedules/upsert", content=body, headers=headers)
+
+
+def _lines(count: int) -> Request:
+    """Return a request whose every line is wrong in a way that is costly to describe."""
+    lines = "\n".join(
+        json.dumps({**SCHEDULE, "schedule_id": f"x{number}", "timezone": f"Eurpe/Brlin{number}"})
+        for number in range(count)
+    )
+    headers = {"content-type": "application/x-ndjson"}
+    return lambda client, _: client.post("/schedules/bulk", content=lines.encode(), headers=headers)
+
+
+def _definitions(count: int) -> Request:
+    jobs = [
+        {"identity": f"x{number}", "schedule": "@daily", "timezone": f"Eurpe/Brlin{number}"}
+        for number in range(count)
+    ]
+    body = json.dumps({"jobs": jobs}).encode()
+    headers = {"content-type": "application/json"}
+    return lambda client, _: client.post("/definitions", content=body, headers=headers)
+
+
 def _form(client: httpx.Client, _: str) -> httpx.Response:
     form = {"content-type": "application/x-www-form-urlencoded"}
     return client.post("/login", content=b"a=1&" * 250_000, headers=form)
@@ -103,6 +130,26 @@ REQUESTS: dict[str, tuple[Request, tuple[int, ...]]] = {
         (400,),
     ),
     "a list of 300,000 lists": (_preview({**SCHEDULE, "x": [[]] * 300_000}, 5), (400,)),
+    "a duration of a megabyte": (
+        _upsert({**SCHEDULE, "window": {"mode": "after", "duration": "9" * 900_000}}),
+        (400,),
+    ),
+    "a time zone of a megabyte": (_upsert({**SCHEDULE, "timezone": "*/1," * 220_000}), (400,)),
+    "references that do not end": (
+        _upsert(
+            {
+                **SCHEDULE,
+                "launcher": {
+                    "kind": "http",
+                    "url": "http://127.0.0.1/",
+                    "headers": {"a": "${secret:" * 90_000},
+                },
+            }
+        ),
+        (400,),
+    ),
+    "20,000 lines of unknown zones": (_lines(20_000), (400,)),
+    "2,000 definitions of unknown zones": (_definitions(2_000), (400,)),
     "a dry run over all years": (_dry_run, (400,)),
     "a form of a megabyte": (_form, (413,)),
     "a schedule that finds no time": (_get, (200,)),
@@ -194,6 +241,20 @@ def _drip(target: Target) -> None:
         time.sleep(0.05)
 
 
+def _tiny_parts(target: Target) -> None:
+    """Send bodies in parts of one byte, each of which costs as much time as a kilobyte."""
+    head = (
+        b"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\nAuthorization: " + target.client.headers["authorization"].encode()
+    )
+    while not target.is_over:
+        with suppress(OSError), target.connect() as connection:
+            connection.sendall(head + b"\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(b"1\r\n \r\n" * 1_000)
+        target.answers["connections"] += 1
+
+
 def _unread(target: Target) -> None:
     """Request large answers over fifty connections, and read none."""
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -219,11 +280,23 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "1,000 schedules changed at once": _sending(rewrite),
     "1,100 idle connections": _idle,
     "dripping sign-in forms": _drip,
+    "bodies in tiny parts": _tiny_parts,
     "answers that are not read": _unread,
 }
 # Attacks of connections instead of requests: one sender has as many as it needs.
-CONNECTING = frozenset({"1,100 idle connections", "dripping sign-in forms", "answers that are not read"})
+CONNECTING = frozenset(
+    {
+        "1,100 idle connections",
+        "dripping sign-in forms",
+        "bodies in tiny parts",
+        "answers that are not read",
+    }
+)
 # Of attacks whose single request is already a flood, fewer requests are as many as are required of others: a
 # request changes a thousand schedules, or brings forty lines of half a megabyte.
-PARTS = {"1,000 schedules changed at once": 100, "bulk lines of nested lists": 40}
+PARTS = {
+    "1,000 schedules changed at once": 100,
+    "bulk lines of nested lists": 40,
+    "bodies in tiny parts": 100,
+}
 MIXED = _sending(*(request for request, _ in REQUESTS.values()), bulk, rewrite)

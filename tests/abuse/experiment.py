@@ -255,6 +255,7 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
 
     variables = {
         "KRON_JWT_SECRET": SECRET,
+        "KRON_SECRET_KEYS": "a key of the experiment that is long enough",
         "KRON_DRAIN_MS": "0",
         "KRON_PATIENCE_S": "5",
         "KRON_TICK_MS": "1000",

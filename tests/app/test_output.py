@@ -3,8 +3,14 @@
 import os
 from pathlib import Path
 
-from kron.app.output import RunOutputs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.app.output import KeptOutput, RunOutputs, displaced_outputs
+from kron.core.plan.record import RunRecord
 from kron.launchers.process.supervisor import write_record
+from tests.launchers.ear import a_launch
+from tests.strategies import law
 
 
 def an_output(folder: Path, key: str, *, state: str = "ended", size: int = 100, at: int = 0) -> Path:
@@ -17,6 +23,10 @@ def an_output(folder: Path, key: str, *, state: str = "ended", size: int = 100, 
     log.write_bytes(b"x" * size)
     os.utime(log, (at, at))
     return log
+
+
+def a_run(key: str) -> RunRecord:
+    return a_launch().run._replace(key=key)
 
 
 async def test_outputs_go_with_the_records_of_their_runs(tmp_path: Path) -> None:
@@ -44,3 +54,45 @@ async def test_the_oldest_outputs_go_when_all_take_too_much(tmp_path: Path) -> N
     assert await RunOutputs(tmp_path, max_bytes=250).prune(known) == 1
     assert [log.exists() for log in logs] == [True, False, True]
     assert logs[1].with_suffix(".run").exists()
+
+
+def test_a_tenant_displaces_its_own_outputs_and_not_those_of_others(tmp_path: Path) -> None:
+    outputs = RunOutputs(tmp_path, max_bytes=40_000)
+    runs = {f"{number:02}{tenant}": tenant for number in range(10) for tenant in ("ann", "bob")}
+    for at, (key, tenant) in enumerate(runs.items()):
+        # Random bytes stay as long as they are; those of one tenant are ten times as long.
+        outputs.keep(a_run(key), os.urandom(500 if tenant == "ann" else 5_000), tenant)
+        (log,) = tmp_path.glob(f"logs/*/{key}.1.log")
+        os.utime(log, (at, at))
+    assert outputs.prune_older(None) == 4
+    left = [path.name.partition(".")[0] for path in tmp_path.glob("logs/*/*.log")]
+    gone = [key for key in runs if key not in left]
+    assert gone == ["00bob", "01bob", "02bob", "03bob"], "the oldest of the tenant with the most"
+    output = outputs.read(a_run("09bob"), 1)
+    assert output is not None
+    assert len(output.text) == 5_000
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 100), min_size=1, max_size=8), max_size=6),
+    excess=st.integers(0, 1_000),
+)
+@law(200)
+def test_what_is_displaced_is_enough_and_leaves_the_small_tenants_alone(
+    sizes: list[list[int]], excess: int
+) -> None:
+    of_tenants = [
+        [KeptOutput(number, size, Path(f"{tenant}/{number}")) for number, size in enumerate(own)]
+        for tenant, own in enumerate(sizes)
+    ]
+    displaced = displaced_outputs(of_tenants, excess)
+    total = sum(map(sum, sizes))
+    assert sum(each.size for each in displaced) >= min(excess, total)
+    kept = [[each for each in own if each not in displaced] for own in of_tenants]
+    left = [sum(each.size for each in own) for own in kept]
+    for own, mine in zip(of_tenants, kept, strict=True):
+        if len(mine) < len(own):
+            # Before its last one went, no other tenant had more.
+            last = max((each for each in own if each not in mine), key=lambda each: each.at)
+            assert sum(each.size for each in mine) + last.size >= max(left)
+            assert mine == own[len(own) - len(mine) :], "the oldest go first"

@@ -17,7 +17,9 @@ REPEATED = 5
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Process]]:
-    with serving(tmp_path_factory.mktemp("abuse")) as (client, server):
+    # With a key, references to secrets are looked for. The worker's ticks cost processor time, too.
+    settings = {"KRON_SECRET_KEYS": "a key of the tests that is long enough", "KRON_TICK_MS": "5000"}
+    with serving(tmp_path_factory.mktemp("abuse"), **settings) as (client, server):
         prepare(client)
         yield client, server
 

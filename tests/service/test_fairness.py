@@ -10,6 +10,7 @@ from threading import Event
 import httpx
 import pytest
 
+from tests.launchers.celery.rabbit import rabbit
 from tests.service.executor import Executor, executing
 from tests.service.server import serving
 from tests.waiting import PATIENCE_S, wait_for
@@ -134,3 +135,34 @@ def test_runs_that_never_end_leave_room_for_other_tenants(tmp_path: Path) -> Non
         )
         client.post(f"/runs/{endless.keys()[0]}/status", json={"status": "SUCCESS"}).raise_for_status()
         wait_for(lambda: len(endless.sent) == 4)
+
+
+def test_a_queue_of_the_broker_that_hangs_takes_nothing_from_other_tenants(tmp_path: Path) -> None:
+    with rabbit() as broker:
+        broker.stuck.add("stuck")
+        settings = {
+            "KRON_CELERY_BROKER": f"amqp://127.0.0.1:{broker.port}//",
+            # Longer than the test: nothing but the fairness of the threads gives others one.
+            "KRON_CELERY_OPTIONS": '{"read_timeout": 3600}',
+            "KRON_ALLOWED_TASKS": "work",
+            "KRON_DRAIN_MS": "0",
+        }
+        with serving(tmp_path, **settings) as (client, _):
+            for user, queue in (("ann", "stuck"), ("bob", "stuck"), ("cem", "free")):
+                launcher = {"kind": "celery", "task": "work", "queue": queue}
+                document = {"schedule_id": user, "cron_expr": "0 0 1 1 *", "timezone": "UTC", "user_id": user}
+                body = {**document, "overlap_policy": "allow", "launcher": launcher}
+                client.post("/schedules/upsert", json=body).raise_for_status()
+
+            def run(user: str, number: int) -> None:
+                client.post(f"/schedules/{user}/run", json={"request_id": f"{number}"}).raise_for_status()
+
+            for number in range(20):
+                run("ann", number)
+                run("bob", number)
+            # As many as the queue has at once.
+            wait_for(lambda: len(broker.taken) == 8)
+            for number in range(3):
+                run("cem", number)
+            wait_for(lambda: sum(each.queue == "free" for each in broker.taken) == 3)
+            assert sum(each.queue == "stuck" for each in broker.taken) == 8

@@ -12,12 +12,15 @@ import httpx
 import pytest
 
 from kron.fronts.service.launchers import NO_CLUSTER
-from tests.kubernetes.api_server import ApiServer
+from kron.launchers.delivery import MAX_REQUESTS
+from tests.kubernetes.api_server import ApiServer, Fault
 from tests.kubernetes.test_operator_process import kubeconfig
 from tests.service.server import process, serving
 from tests.waiting import PATIENCE_S, until
 
 TEAM = "team"
+# More than the worker sends for one tenant at a time.
+HANGING = 110
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "main", "image": "busybox", "env": [{"name": "A", "value": "hunter2222"}]}],
@@ -173,6 +176,38 @@ async def test_a_cluster_out_of_reach_delays_no_other_schedule(tmp_path: Path, c
         cluster.is_down = False
         await second.run_with("SUCCESS")
     assert len(job_names(cluster)) == 1
+
+
+@pytest.mark.slow
+async def test_a_namespace_that_hangs_takes_nothing_from_other_tenants(
+    tmp_path: Path, cluster: ApiServer
+) -> None:
+    schedules = {
+        user: {**YEARLY, "schedule_id": user, "user_id": user, "launcher": {**LAUNCHER, "namespace": user}}
+        for user in ("ann", "bob")
+    }
+    for each in schedules.values():
+        each["overlap_policy"] = "allow"
+    namespaces = {"KRON_ALLOWED_NAMESPACES": "ann,bob", "KRON_DRAIN_MS": "0"}
+    async with service(tmp_path, cluster, **namespaces) as first:
+        for each in schedules.values():
+            await first.post("/schedules/upsert", each)
+        await first.post("/schedules/ann/run", {"request_id": "0"})
+        await until(lambda: len(job_names(cluster)) == 1)
+        # An admission webhook of the namespace hangs.
+        cluster.faults.append(Fault(lambda each: each.namespace == "ann", times=10_000, delay=3_600))
+        for number in range(1, HANGING + 1):
+            await first.post("/schedules/ann/run", {"request_id": f"{number}"})
+        await until(lambda: creations(cluster) == 1 + MAX_REQUESTS)
+        await first.post("/schedules/bob/run", {"request_id": "0"})
+        await until(lambda: len(job_names(cluster)) == 2)
+        first.server.signal(signal.SIGKILL)
+    async with service(tmp_path, cluster, **namespaces) as second:
+        # The runs of the other tenant cannot be adopted: nobody waits for that.
+        adopting = len(cluster.requests)
+        await second.post("/schedules/bob/run", {"request_id": "1"})
+        await until(lambda: len(job_names(cluster)) == 3)
+        assert {each.verb for each in cluster.requests[adopting:] if each.namespace == "ann"} <= {"list"}
 
 
 async def test_replace_deletes_the_job_in_the_foreground_and_waits(

@@ -55,6 +55,13 @@ class DefinitionSet(NamedTuple):
 Expect = Callable[[str, JobRecord | None], None]
 
 
+def check_count(count: int) -> None:
+    """Raise InvalidOptionError for more definitions than one request may have."""
+    if count > MAX_APPLIED:
+        reason = f"apply at most {MAX_APPLIED} at once"
+        raise InvalidOptionError(option="jobs", value=count, reason=reason)
+
+
 async def apply_definitions(
     catalog: Catalog, wanted: DefinitionSet, *, expect: Expect, compute: Compute, dry_run: bool = False
 ) -> list[AppliedChange]:
@@ -62,9 +69,7 @@ async def apply_definitions(
 
     Applying the same set again changes nothing.
     """
-    if len(wanted.definitions) > MAX_APPLIED:
-        reason = f"apply at most {MAX_APPLIED} at once"
-        raise InvalidOptionError(option="jobs", value=len(wanted.definitions), reason=reason)
+    check_count(len(wanted.definitions))
 
     async def read() -> tuple[Sequence[JobState], list[str]]:
         members = await _members(catalog, wanted.name) if wanted.prune else []

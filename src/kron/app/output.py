@@ -3,8 +3,11 @@
 import asyncio
 import gzip
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from hashlib import sha256
+from heapq import heapify, heappop, heapreplace
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +42,8 @@ class Output(NamedTuple):
 class RunOutputs:
     """The outputs below a folder; those of all ended runs together take at most `max_bytes`.
 
-    With a `secret` the token of a run is not shown in its output.
+    Above it the oldest of the tenant with the most are removed, so that no tenant displaces the outputs of
+    others. With a `secret` the token of a run is not shown in its output.
     """
 
     def __init__(self, folder: Path, *, max_bytes: int, secret: bytes | None = None) -> None:
@@ -52,9 +56,9 @@ class RunOutputs:
 
     # --- keeping ---------------------------------------------------------------------------------
 
-    def keep(self, run: RunRecord, output: bytes) -> None:
+    def keep(self, run: RunRecord, output: bytes, tenant: str = "") -> None:
         """Keep the output of an attempt that has ended and that no supervisor recorded."""
-        packed = gzip.compress(output, COMPRESSION)
+        packed = _packed(output, tenant)
         path = Path(f"{self._place_of(run, run.attempt)}.log")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
@@ -109,7 +113,7 @@ class RunOutputs:
     # --- pruning ---------------------------------------------------------------------------------
 
     def prune_older(self, before_s: float | None) -> int:
-        """Remove the outputs written before an instant of the file system, and the oldest above the limit."""
+        """Remove the outputs written before an instant of the file system, and those above the limit."""
         self._kept = 0
         removed = 0
         for path in self._logs.glob("*/*.log"):
@@ -142,21 +146,74 @@ class RunOutputs:
         return ended
 
     def _remove_oldest(self) -> int:
-        """Remove the oldest outputs until the rest is within the limit; their records stay."""
-        sizes: list[tuple[float, int, Path]] = []
+        """Remove outputs until the rest is within the limit; their records stay."""
+        found: list[tuple[float, int, Path]] = []
         for path in self._logs.glob("*/*.log"):
             with suppress(OSError):
                 stat = path.stat()
-                sizes.append((stat.st_mtime, stat.st_size, path))
-        excess = sum(size for _, size, _ in sizes) - self._max_bytes
-        removed = 0
-        for _, size, path in sorted(sizes):
-            if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            excess -= size
-            removed += 1
-        return removed
+                found.append((stat.st_mtime, stat.st_size, path))
+        excess = sum(size for _, size, _ in found) - self._max_bytes
+        if excess <= 0:
+            return 0
+        of_tenants: dict[str, list[KeptOutput]] = {}
+        for time, size, path in found:
+            of_tenants.setdefault(_tag_in(path), []).append(KeptOutput(time, size, path))
+        displaced = displaced_outputs(list(of_tenants.values()), excess)
+        for output in displaced:
+            output.path.unlink(missing_ok=True)
+        return len(displaced)
+
+
+class KeptOutput(NamedTuple):
+    """A file with an output: when it was written, and its size."""
+
+    at: float
+    size: int
+    path: Path
+
+
+def displaced_outputs(of_tenants: Sequence[Sequence[KeptOutput]], excess: int) -> list[KeptOutput]:
+    """Return the outputs to remove, at least `excess` bytes: each the oldest of the tenant with the most."""
+    queues = [(sum(each.size for each in outputs), sorted(outputs, reverse=True)) for outputs in of_tenants]
+    heap = [(-total, number) for number, (total, _) in enumerate(queues)]
+    heapify(heap)
+    displaced: list[KeptOutput] = []
+    while excess > 0 and heap:
+        total, number = heap[0]
+        output = queues[number][1].pop()
+        displaced.append(output)
+        excess -= output.size
+        if queues[number][1]:
+            heapreplace(heap, (total + output.size, number))
+        else:
+            heappop(heap)
+    return displaced
+
+
+def _packed(output: bytes, tenant: str) -> bytes:
+    """Return an output compressed; the name in its header is the tag of its tenant."""
+    buffer = BytesIO()
+    with gzip.GzipFile(_tag_of(tenant), "wb", COMPRESSION, buffer, mtime=0) as file:
+        file.write(output)
+    return buffer.getvalue()
+
+
+def _tag_of(tenant: str) -> str:
+    return sha256(tenant.encode()).hexdigest()[:TAG]
+
+
+# The fixed part of a header of gzip, the place and the bit that say that a name follows, and its length.
+_FIXED, _FLAGS, _NAMED, TAG = 10, 3, 8, 16
+
+
+def _tag_in(path: Path) -> str:
+    """Return the tag in the header of an output; those without one share one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_FIXED + TAG)
+    except OSError:
+        return ""
+    return head[_FIXED:].decode("latin-1") if len(head) > _FLAGS and head[_FLAGS] & _NAMED else ""
 
 
 def _read_at(path: str, offset: int) -> bytes:

@@ -1,6 +1,7 @@
 """A queue that tenants share: each in turn, with limits for one tenant, one target and all together."""
 
 from collections import Counter, OrderedDict, deque
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
@@ -117,6 +118,16 @@ class FairQueue(Generic[Item]):
         for tenant in (share.tenant, *self._blocked.pop(share.target, ())):
             if tenant in self._waiting:
                 self._turns.setdefault(tenant)
+
+    def discard(self, item: Item, share: Share) -> None:
+        """Drop an item that is given up while it waits; one that has a slot is left alone."""
+        with suppress(KeyError, ValueError):
+            targets = self._waiting[share.tenant]
+            targets[share.target].remove(item)
+            if not targets[share.target]:
+                del targets[share.target]
+            if not targets:
+                del self._waiting[share.tenant]
 
     def clear(self) -> None:
         """Drop the items that wait."""

@@ -28,7 +28,8 @@ NONCE_BYTES = 12
 # What the two keys that a secret key stands for are derived with.
 ENCRYPTION, NONCES, NAME = b"kron launcher secrets 1\n", b"kron launcher nonces 1\n", b"kron key name 1\n"
 # A reference to a secret of the operator's, in a header or a variable.
-REFERENCE = re.compile(r"\$\{secret:([^}\s]+)\}")
+# Bounded, and without a second opening: a text of openings alone is read in linear time.
+REFERENCE = re.compile(r"\$\{secret:([^{}\s]{1,200})\}")
 MARK = "${secret:"
 FIELDS = ("headers", "env")
 # What the URLs of notifications are encrypted for, in place of a job.

@@ -1,7 +1,7 @@
 """The tables of DAG runs, in every database: one set of statements and one logic over a transaction port."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kron.core.dag.plan import Busy, claimed
@@ -25,6 +25,8 @@ T = TypeVar("T")
 # How many queued tasks one claim reads at once, and at most: tasks that wait for a limit may come first.
 PAGE, MAX_PAGES = 200, 50
 MAX_SNAPSHOTS = 256
+# Before and after each name of several users in one text; no name has them.
+BEFORE, AFTER = "\n", "\r"
 
 
 class Transaction(Protocol):
@@ -89,6 +91,12 @@ def _task_of(row: Row) -> DagTask:
 def _attempt_of(row: Row) -> DagAttempt:
     attempt = DagAttempt._make(row)
     return attempt._replace(outcome=None if attempt.outcome is None else AttemptOutcome(attempt.outcome))
+
+
+def _without(users: Collection[str]) -> dict[str, object]:
+    """Return the values that leave the tasks of users out: their names, each between two marks."""
+    names = "".join(f"{BEFORE}{user}{AFTER}" for user in sorted(users))
+    return {"without": names, "before": BEFORE, "after": AFTER}
 
 
 def _values_of(record: NamedTuple) -> dict[str, object]:
@@ -180,7 +188,7 @@ class DagTables:
         async def work(transaction: Transaction) -> list[DagClaim]:
             values = {"now": request.now, "limit": request.limit}
             claims: list[DagClaim] = []
-            for row in await transaction.rows("expired", values):
+            for row in () if request.is_full else await transaction.rows("expired", values):
                 await self._claim(transaction, request, _task_of(row), claims, taken_over=True)
             if len(claims) < request.limit:
                 await self._claim_queued(transaction, request, claims)
@@ -196,7 +204,8 @@ class DagTables:
             busy.add(DagTask(run_id, "", 0, dag_id, pool, DagTaskStatus.RUNNING), number)
         after: dict[str, object] = {"due_at": -FOR_EVER, "run_id": "", "position": -1}
         for _ in range(MAX_PAGES):
-            rows = await transaction.rows("queued", {**after, "now": request.now, "limit": PAGE})
+            page = {"now": request.now, "limit": PAGE, **_without(request.users_without_room(claims))}
+            rows = await transaction.rows("queued", {**after, **page})
             for task in map(_task_of, rows):
                 if len(claims) >= request.limit:
                     return
@@ -218,6 +227,8 @@ class DagTables:
         run = await self._run(transaction, task.run_id)
         assert run is not None, "a task has a run"
         if busy is not None and not busy.has_room(run, task):
+            return
+        if not taken_over and run.user_id in request.users_without_room(claims):
             return
         claim, attempt = claimed(
             DagClaim(run, task, taken_over), request.worker, request.now, request.lease_until

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from kron.app.dag.task_call import TaskContext
 from kron.core.dag.record import AttemptOutcome, DagRunStatus
+from kron.dag_ports import DagStore
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.spec import KubernetesOptions
 from kron.launchers.spec import LauncherConfig
@@ -54,6 +56,33 @@ async def test_a_failed_task_is_retried_and_every_attempt_is_recorded(house: Hou
     assert "attempt 1" in (attempts[0].output or "")
     assert "Traceback" in (attempts[0].output or "")
     assert await house.statuses(run_id) == {"flaky": "success"}
+
+
+async def test_tasks_that_never_end_leave_slots_to_other_users(dags: DagStore, tmp_path: Path) -> None:
+    house, released, ended = House(dags, tmp_path), asyncio.Event(), list[str]()
+
+    async def hang(_: TaskContext) -> None:
+        await released.wait()
+
+    async def quick(context: TaskContext) -> None:
+        ended.append(context.run_id)
+
+    many = [node(f"t{number}", function="hang") for number in range(20)]
+    for user in ("ann", "bob"):
+        await house.orchestrator.put_version(f"{user}.endless", 1, {"nodes": many}, user_id=user)
+        await house.start(f"{user}.endless")
+    await house.orchestrator.put_version("cem.short", 1, {"nodes": [node("quick")]}, user_id="cem")
+    worker = house.worker({"hang": hang, "quick": quick}, slots=4)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.executing == 4)
+    assert Counter(each.claim.run.user_id for each in worker._executions.values()) == {"ann": 2, "bob": 2}
+    # All slots are taken for ever; a user of which no task executes has one of its own.
+    runs = [await house.start("cem.short", day) for day in ("2026-01-01", "2026-01-02")]
+    await until(lambda: ended == runs)
+    await until(lambda: worker.executing == 4)
+    released.set()
+    worker.stop()
+    await running
 
 
 async def test_after_the_last_retry_the_tasks_behind_it_do_not_run(house: House) -> None:

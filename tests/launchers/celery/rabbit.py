@@ -29,10 +29,11 @@ ANSWERS = {
 
 
 class Taken(NamedTuple):
-    """A message: its properties as they came, and its content."""
+    """A message: its properties as they came, its content, and its queue."""
 
     properties: bytes
     content: list[object]
+    queue: str
 
 
 class Rabbit:
@@ -41,6 +42,8 @@ class Rabbit:
     def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self.taken: list[Taken] = []
         self.confirms = True
+        # Messages to these queues are not confirmed.
+        self.stuck: set[str] = set()
         self.connections: list[socket.socket] = []
         self.port: int = listening.getsockname()[1]
         self._listening = listening
@@ -81,8 +84,9 @@ class Rabbit:
                 _say(connection, channel, ANSWERS[method])
             elif method == PUBLISH:
                 number += 1
-                self.taken.append(_message(read))
-                if self.confirms:
+                queue = _routing_key(payload)
+                self.taken.append(_message(read, queue))
+                if self.confirms and queue not in self.stuck:
                     _say(connection, channel, (60, 80, struct.pack(">QB", number, 0)))
 
 
@@ -96,13 +100,19 @@ def _frame(read: Read) -> tuple[int, int, bytes]:
     return kind, channel, payload[:-1]
 
 
-def _message(read: Read) -> Taken:
+def _routing_key(payload: bytes) -> str:
+    """Return the routing key of a message: after method, reserved bytes and exchange."""
+    start = 7 + payload[6]
+    return payload[start + 1 : start + 1 + payload[start]].decode()
+
+
+def _message(read: Read, queue: str) -> Taken:
     _, _, header = _frame(read)
     (size,) = struct.unpack(">Q", header[4:12])
     body = b""
     while len(body) < size:
         body += _frame(read)[2]
-    return Taken(header, json.loads(body))
+    return Taken(header, json.loads(body), queue)
 
 
 def _say(connection: socket.socket, channel: int, method: tuple[int, int, bytes]) -> None:

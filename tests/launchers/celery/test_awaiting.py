@@ -1,11 +1,19 @@
 """When an awaited Celery task has ended, and when it is lost."""
 
+import asyncio
+import json
+import os
+from pathlib import Path
+
 import pytest
 
+from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import RunEvent
-from kron.launchers.celery.awaiting import AwaitedTask, end_of
+from kron.launchers.celery.awaiting import PORTION, AwaitedTask, AwaitedTasks, AwaitingLauncher, end_of
 from kron.launchers.celery.broker import CeleryState, WorkerReplies, parse_backend
+from kron.launchers.celery.spec import CeleryOptions
+from tests.launchers.celery.folder_broker import FolderBroker
 from tests.launchers.ear import Ear, a_launch
 
 HERE, THERE = "first@here", "second@there"
@@ -105,3 +113,64 @@ def test_a_backend_that_every_process_can_read_is_taken(url: str) -> None:
 def test_any_other_backend_is_refused_with_the_reason(url: object, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         parse_backend(url)
+
+
+# --- tenants -------------------------------------------------------------------------------------
+
+
+def test_a_round_reads_a_portion_of_each_tenants_tasks_in_turn() -> None:
+    tasks = AwaitedTasks()
+    for number in range(250):
+        tasks.add(f"ann {number}", awaited_of("ann"))
+    tasks.add("bob", awaited_of("bob"))
+    first, second = list(tasks.portions()), list(tasks.portions())
+    assert [len(portion) for portion in first] == [PORTION, 1]
+    assert second == [[f"ann {number}" for number in range(100, 200)], ["bob"]]
+    assert next(tasks.portions()) == [f"ann {number % 250}" for number in range(200, 300)]
+    tasks.pop("bob")
+    assert len(list(tasks.portions())) == 1
+    assert len(tasks.to_ask(99.0)) == 0
+    assert len(tasks.to_ask(100.0)) == PORTION
+
+
+def awaited_of(user: str) -> AwaitedTask:
+    return AwaitedTask(a_launch({"kind": "celery", "task": "t", "user_id": user}), Ear(), 100.0)
+
+
+@pytest.mark.slow
+async def test_a_result_that_cannot_be_read_ends_its_own_run_and_no_other(tmp_path: Path) -> None:
+    broker, results = FolderBroker(tmp_path / "broker"), tmp_path / "results"
+    results.mkdir()
+    options = CeleryOptions(broker=broker.broker(), backend=f"file://{results}")
+    launcher, ear = AwaitingLauncher(SystemClock(), options), Ear()
+    launches = {
+        user: a_launch({"kind": "celery", "task": "t", "user_id": user}, identity=user)
+        for user in ("ann", "bob")
+    }
+    for launch in launches.values():
+        launcher.start(launch, ear)
+        await ear.accepted(launch)
+    garbled, right = (results / f"celery-task-meta-{each.run.key}" for each in launches.values())
+    garbled.write_bytes(b"\x80\x04garbled")
+    right.write_text(json.dumps({"status": "SUCCESS", "result": 1, "task_id": launches["bob"].run.key}))
+    assert (await ear.end_of(launches["bob"])).happened is RunEvent.SUCCESS
+    end = await ear.end_of(launches["ann"])
+    assert end.happened is RunEvent.FAILED
+    assert str(end.error).startswith("its result cannot be read: ")
+    await launcher.close()
+
+
+async def test_a_take_over_does_not_wait_for_a_result_backend_that_hangs(tmp_path: Path) -> None:
+    broker, results = FolderBroker(tmp_path / "broker"), tmp_path / "results"
+    results.mkdir()
+    options = CeleryOptions(broker=broker.broker(), backend=f"file://{results}")
+    launcher, ear = AwaitingLauncher(SystemClock(), options), Ear()
+    launch = a_launch({"kind": "celery", "task": "t"})
+    # To read it blocks until somebody writes.
+    result = results / f"celery-task-meta-{launch.run.key}"
+    os.mkfifo(result)
+    assert await launcher.adopt([launch], ear) == {launch.run.key}
+    assert ear.reports == []
+    await asyncio.to_thread(lambda: result.open("wb").close())
+    assert (await ear.end_of(launch)).happened is RunEvent.ORPHANED
+    await launcher.close()

@@ -27,8 +27,10 @@ from kron.core.redaction import Redactor
 from kron.fronts.service.settings import Settings, secrets_of
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, parse_broker, parse_options
-from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher, DaemonThreads
+from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher
 from kron.launchers.celery.spec import NOT_ALLOWED, CeleryOptions, CelerySettings, check_start
+from kron.launchers.celery.threads import FairThreads
+from kron.launchers.fair_queue import Share
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import WorkflowSettings, payload_of
@@ -551,31 +553,56 @@ def gate() -> Iterator[Event]:
     gate.set()
 
 
+def threads(per_tenant: int = 2) -> FairThreads:
+    return FairThreads(name="test", most=2 * per_tenant, per_tenant=per_tenant, per_target=9)
+
+
 async def test_a_call_that_hangs_keeps_only_its_thread_and_one_given_up_is_never_made(gate: Event) -> None:
-    aside, made = DaemonThreads(2, name="test"), list[str]()
+    aside, made = threads(), list[str]()
 
     def wait() -> None:
         gate.wait()
 
-    hanging = [asyncio.create_task(aside.call(wait)) for _ in range(2)]
+    hanging = [asyncio.create_task(aside.call(wait, Share("ann"))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await aside.call(lambda: made.append("given up"))
+            await aside.call(lambda: made.append("given up"), Share("ann"))
     gate.set()
     await asyncio.gather(*hanging)
-    await aside.call(lambda: made.append("later"))
+    await aside.call(lambda: made.append("later"), Share("ann"))
     assert made == ["later"]
     aside.close()
 
 
+async def test_calls_that_hang_for_ever_take_no_thread_of_another_tenant(gate: Event) -> None:
+    aside, made = threads(), list[str]()
+
+    def wait() -> None:
+        gate.wait()
+
+    hanging = []
+    for tenant in ("ann", "bob", "cem"):
+        for _ in range(3):
+            call = aside.call(wait, Share(tenant), timeout_s=0.01)
+            hanging.append(asyncio.create_task(call))
+    # Those in a thread were given up long ago, and still have it; the others wait for their turn.
+    await until(lambda: sum(each.done() for each in hanging) == 5)
+    # All four threads are taken, and the reserved one of the third tenant; so is one of this tenant.
+    await aside.call(lambda: made.append("dan"), Share("dan"))
+    assert made == ["dan"]
+    gate.set()
+    await asyncio.wait(hanging)
+    aside.close()
+
+
 async def test_what_a_call_raises_is_raised_and_its_thread_goes_on() -> None:
-    aside, made = DaemonThreads(1, name="test"), list[int]()
+    aside, made = threads(1), list[int]()
     with pytest.raises(ZeroDivisionError):
-        await aside.call(lambda: made.append(1 // 0))
-    await aside.call(lambda: made.append(1))
+        await aside.call(lambda: made.append(1 // 0), Share("ann"))
+    await aside.call(lambda: made.append(1), Share("ann"))
     aside.close()
     # Whoever closed it may begin again.
-    await aside.call(lambda: made.append(2))
+    await aside.call(lambda: made.append(2), Share("ann"))
     aside.close()
     assert made == [1, 2]

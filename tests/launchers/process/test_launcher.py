@@ -17,7 +17,6 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.host import (
@@ -52,8 +51,8 @@ class Outputs:
     def __init__(self) -> None:
         self.taken: dict[str, bytes] = {}
 
-    def __call__(self, run: RunRecord, output: bytes) -> None:
-        self.taken[run.identity] = output
+    def __call__(self, launch: Launch, output: bytes) -> None:
+        self.taken[launch.run.identity] = output
 
 
 @pytest.fixture
@@ -336,7 +335,7 @@ async def test_nothing_is_left_in_the_folder(launcher: ProcessLauncher, tmp_path
 async def test_whoever_fails_to_take_the_output_does_not_cost_the_run_its_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(run: RunRecord, output: bytes) -> None:
+    def broken(launch: Launch, output: bytes) -> None:
         raise RuntimeError("no room")
 
     launcher, ear, launch = a_launcher(tmp_path, on_output=broken), Ear(), a_process(["echo", "x"])

@@ -212,6 +212,34 @@ def test_headers_are_bounded_by_the_sum_of_all(
     assert answer.status_code == status
 
 
+def test_a_body_in_tiny_parts_is_refused(server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    head = PREVIEW + b"Transfer-Encoding: chunked\r\n\r\n"
+    with raw(client) as connection:
+        connection.sendall(head)
+        with suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"1\r\n \r\n" * 1_000)
+        assert everything(connection).startswith(b"HTTP/1.1 400 ")
+    # Parts of the size of a line are read, however many they are.
+    part = b"80\r\n" + b" " * 128 + b"\r\n"
+    with raw(client) as connection:
+        connection.sendall(head + part * 3_000 + b"2\r\n{}\r\n0\r\n\r\n")
+        assert b"invalid_schedule" in connection.recv(65_536)
+
+
+def test_an_error_quotes_no_more_than_a_part_of_the_request(server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    for fields in (
+        {"schedule_id": "x" * 500_000},
+        {"cron_expr": "9" * 500_000},
+        {"timezone": "a/" * 200_000},
+    ):
+        document = {"cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "log"}, **fields}
+        answer = client.post("/schedules/upsert", json=document)
+        assert (answer.status_code, len(answer.content) < 20_000) == (400, True)
+
+
 def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Client, Process]) -> None:
     client, process = server
     before = memory_of(process)

@@ -24,7 +24,7 @@ from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
-from kron.dag_ports import DagStore
+from kron.dag_ports import DEFAULT_USER, DagStore
 from kron.launchers.spec import InvalidLauncherError
 from kron.ports import Clock, WorkflowStore
 
@@ -35,7 +35,6 @@ MAX_TRIES = 100
 NOT_TASKS = frozenset({"workflow", "dag"})
 # Ends the name of a kind whose executions are reported over HTTP, which tasks of DAGs cannot be.
 REPORTS = ":reports"
-DEFAULT_USER = "kron"
 TRIGGERS = ("manual", "scheduled")
 
 

@@ -7,6 +7,7 @@ tasks over: it resumes those that still run, as processes do, and the others end
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,8 @@ TICK = timedelta(seconds=1)
 # The longest time between two renewals.
 MAX_RENEW = timedelta(seconds=2)
 SLOTS = 32
+# How many tasks one claim leases beyond the slots, each of a user of which none executes.
+MAX_BEYOND = 8
 MAX_TRIES = 1_000
 STORE_BACKOFF = Backoff(max_delay=timedelta(seconds=10))
 LOST = "the worker that executed it died"
@@ -83,6 +86,12 @@ class TaskExecution:
         """Return the lease of the attempt."""
         task = self.claim.task
         return DagLease(task.run_id, task.task_id, task.attempt)
+
+    @property
+    def may_start_again(self) -> bool:
+        """Return whether an attempt of a dead worker that never started may start without a second effect."""
+        is_ending = self.why is not None or bool(self.claim.run.cancel)
+        return self.claim.taken_over and self.launcher.traits.idempotent and not is_ending
 
     @property
     def spec(self) -> TaskSpec:
@@ -199,13 +208,10 @@ class DagWorker:
         if self._executions:
             times.append(self._renew_at)
             times += [each.deadline for each in self._executions.values() if each.deadline is not None]
-        if self._has_room():
+        if not self._is_stopping:
             due = await self._store.next_due(now)
             times += [] if due is None else [due]
         return min(times)
-
-    def _has_room(self) -> bool:
-        return not self._is_stopping and len(self._executions) < self._options.slots
 
     # --- leases ----------------------------------------------------------------------------------------
 
@@ -260,11 +266,21 @@ class DagWorker:
     # --- claiming and starting -------------------------------------------------------------------------
 
     async def _claim(self) -> None:
-        if not self._has_room():
+        if self._is_stopping:
             return
         now, began = self._now(), self._clock.monotonic()
-        limit = self._options.slots - len(self._executions)
-        request = DagClaimRequest(self._options.name, now, now + self._lease_ms, limit)
+        slots = self._options.slots
+        free = slots - len(self._executions)
+        request = DagClaimRequest(
+            self._options.name,
+            now,
+            now + self._lease_ms,
+            free if free > 0 else MAX_BEYOND,
+            executing=Counter(each.claim.run.user_id for each in self._executions.values()),
+            # Beyond its slots it executes one task of each user that has none.
+            most_of_user=max(1, slots // 2) if free > 0 else 1,
+            is_full=free <= 0,
+        )
         claims = await self._store.claim(request)
         if claims and not self._executions:
             self._renew_at = now + self._renew_ms
@@ -348,8 +364,8 @@ class DagWorker:
 
     # --- reports ---------------------------------------------------------------------------------------
 
-    def _on_output(self, run: RunRecord, output: bytes) -> None:
-        execution = self._by_key.get(run.key)
+    def _on_output(self, launch: Launch, output: bytes) -> None:
+        execution = self._by_key.get(launch.run.key)
         if execution is not None:
             execution.output = tidy(output.decode(errors="replace"), len(output) + 3)
 
@@ -369,6 +385,9 @@ class DagWorker:
             self._accepted.append(execution)
             self.wake()
         if event not in OUTCOMES or self._executions.get(execution.lease) is not execution:
+            return
+        if event is RunEvent.ORPHANED and execution.may_start_again:
+            execution.launcher.start(execution.launch, partial(self._on_report, execution))
             return
         outcome, error, result = OUTCOMES[event], report.error, execution.result
         if outcome is AttemptOutcome.SUCCESS and execution.error is not None:

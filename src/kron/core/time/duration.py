@@ -11,6 +11,8 @@ MICROSECOND = timedelta(microseconds=1)
 MAX_DURATION = timedelta.max
 # More digits than the longest duration has; longer numbers are rejected before conversion.
 MAX_DIGITS = 20
+# More characters than any duration needs; to match a longer text takes a microsecond for each of them.
+MAX_LENGTH = 200
 
 # Enough digits for exact sums, independent of the decimal context of the program.
 EXACT = Context(prec=100, traps=[])
@@ -70,7 +72,7 @@ def _seconds_of(value: object) -> Decimal | None:
         case float():
             return Decimal(repr(value))
         case str():
-            return _seconds_of_text(value.strip())
+            return _seconds_of_text(value.strip()) if len(value) <= MAX_LENGTH else None
         case _:
             return None
 

@@ -6,7 +6,7 @@ daylight saving time is in force.
 
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
@@ -28,6 +28,8 @@ LAST_PROBE = LAST_SECOND - DAY
 # Files of a zone database that are not IANA zones: they depend on the host or on leap seconds.
 HOST_KEYS = frozenset({"localtime", "posixrules"})
 FOREIGN_FOLDERS = ("posix/", "right/")
+# More characters than any key has; a longer text is neither looked for nor compared with them.
+MAX_KEY = 100
 
 UNIX_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
@@ -130,8 +132,9 @@ class Zone:
 def zone_of(key: str) -> Zone:
     """Return the shared zone of an IANA key, or raise UnknownTimezoneError."""
     try:
-        if key in HOST_KEYS or key.startswith(FOREIGN_FOLDERS):
-            raise LookupError(key)
+        # To look for a file of a key with thousands of folders would exceed the depth of calls.
+        if len(key) > MAX_KEY or key in HOST_KEYS or key.startswith(FOREIGN_FOLDERS):
+            raise LookupError
         return Zone(key, ZoneInfo(key))
     except (ValueError, TypeError, AttributeError, OSError, LookupError) as cause:
         raise UnknownTimezoneError(timezone=key, suggestions=_close_to(key)) from cause
@@ -189,11 +192,17 @@ def wall_time(instant: EpochSeconds, offset: int) -> datetime:
 
 
 def _close_to(key: object) -> list[str]:
-    if not isinstance(key, str):
+    if not isinstance(key, str) or len(key) > MAX_KEY:
         return []
     from difflib import get_close_matches
 
-    keys = {known.casefold(): known for known in available_timezones() - HOST_KEYS - {key}}
+    keys = _known_keys()
     if exact := keys.get(key.casefold()):
-        return [exact]
+        return [] if exact == key else [exact]
     return [keys[known] for known in get_close_matches(key.casefold(), keys, n=2, cutoff=0.75)]
+
+
+@cache
+def _known_keys() -> dict[str, str]:
+    """Return the keys of the database; to list its files takes long."""
+    return {known.casefold(): known for known in available_timezones() - HOST_KEYS}

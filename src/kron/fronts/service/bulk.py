@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterable, AsyncIterator
 
+from kron.app.budget import CpuBudget
 from kron.core.errors import InputError, InvalidOptionError, Problem, quoted
 from kron.fronts.service.errors import MAX_LINES, InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.registrar import Registrar
@@ -21,7 +22,7 @@ async def upsert_lines(
     async for number, line in _lines(chunks, max_line):
         # One document is in memory as JSON at a time: some need fifty times their length there.
         batch.add(number, _spec_of(registrar, line, max_line), len(line))
-        if batch.is_full:
+        if batch.is_full or batch.is_too_costly:
             stored += await batch.store(registrar, stored=stored)
             batches += 1
             batch = _Batch()
@@ -47,11 +48,18 @@ class _Batch:
         self._specs: dict[str, tuple[int, ScheduleSpec]] = {}
         self._errors: list[tuple[int, InputError]] = []
         self._invalid = 0
+        # Errors are costly to describe; the batch is not stored, so the rest need not be read.
+        self._budget = CpuBudget()
 
     @property
     def is_full(self) -> bool:
         """Say whether another line belongs to the next batch."""
         return self.lines >= BATCH or self._bytes >= BATCH_BYTES
+
+    @property
+    def is_too_costly(self) -> bool:
+        """Say whether lines are invalid, and no further ones are to be described."""
+        return bool(self._errors) and self._budget.is_spent
 
     def add(self, number: int, spec: ScheduleSpec | InputError, size: int) -> None:
         """Add the schedule of a line, or its error; of many errors the first ones are kept."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from kron.app.apply import AppliedChange, AppliedKind, DefinitionSet, apply_definitions
+from kron.app.apply import AppliedChange, AppliedKind, DefinitionSet, apply_definitions, check_count
 from kron.app.budget import Compute, CpuBudget
 from kron.app.catalog import JobDefinition
 from kron.app.launchers import redact_launcher, settings_of
@@ -119,7 +119,9 @@ async def edited_definition(registrar: Registrar, record: JobRecord, document: o
 
 
 def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[ScheduleSpec]:
-    """Return the jobs of a request, or raise InvalidScheduleError with the problems of all."""
+    """Return the jobs of a request, or raise InvalidScheduleError with all problems its budget allows."""
+    check_count(len(documents))
+    budget = CpuBudget()
     owner = next(iter(current_caller().users or ()), None)
     problems: list[Problem] = []
     specs: dict[str, ScheduleSpec] = {}
@@ -133,6 +135,8 @@ def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[Schedul
             problems += [
                 Problem(f"jobs[{number}].{each.path}", each.value, each.reason) for each in error.problems
             ]
+        if problems and budget.is_spent:
+            break
     if problems:
         raise InvalidScheduleError(schedule_id=None, problems=problems)
     return list(specs.values())

@@ -27,6 +27,7 @@ from kron.app.worker import Worker, WorkerFailedError, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, StoreError
 from kron.core.plan.query import JobFilter
+from kron.core.plan.report import Launch
 from kron.core.plan.step import Limits
 from kron.dag_ports import DagStore
 from kron.fronts.service.api.admin import health_routes, metrics_routes
@@ -55,7 +56,7 @@ from kron.fronts.service.security import (
 from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.launchers.launch import user_of
+from kron.launchers.launch import tenant_of, user_of
 from kron.launchers.secret import SecretLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
@@ -120,7 +121,7 @@ class ServiceWorker(Worker):
             workflows=workflows,
             functions=self.functions,
             dags=runs,
-            on_output=self._outputs.keep,
+            on_output=self._keep_output,
         )
         vault = settings.vault()
         if vault is not None:
@@ -145,6 +146,9 @@ class ServiceWorker(Worker):
             store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal, sender=sender
         )
 
+    def _keep_output(self, launch: Launch, output: bytes) -> None:
+        self._outputs.keep(launch.run, output, tenant_of(launch))
+
     async def run(self) -> None:
         """Run schedules and, where there is a runtime of DAGs, the tasks of their runs."""
         pruning = asyncio.create_task(self._prune_outputs(), name="kron outputs")
@@ -154,7 +158,7 @@ class ServiceWorker(Worker):
             pruning.cancel()
 
     async def _prune_outputs(self) -> None:
-        """Remove the outputs of processes that are older than any run, and the oldest above the limit."""
+        """Remove the outputs of processes that are older than any run, and those above the limit."""
         waited_s = PRUNE_OUTPUTS_S
         while True:
             if waited_s >= PRUNE_OUTPUTS_S or self._outputs.is_filling:
@@ -598,6 +602,7 @@ def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
         with_security_headers(app),
         log_config=None,
         access_log=False,
+        server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=SHUTDOWN_S,
         **options,

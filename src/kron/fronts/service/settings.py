@@ -359,7 +359,8 @@ class Settings:
     )
     output_mb: int = setting(
         integer(1, 1_000_000),
-        "Kept outputs of ended processes together, MB; beyond it the oldest are removed",
+        "Kept outputs of ended processes together, MB; "
+        "beyond it the oldest of the user with the most are removed",
         default=256,
     )
     log_level: str = setting(

@@ -30,6 +30,10 @@ class CeleryTask(NamedTuple):
     check: Callable[[], None] = lambda: None
 
 
+# The status of a task whose result cannot be decoded; its result is the reason.
+UNREADABLE = "UNREADABLE"
+
+
 class CeleryState(NamedTuple):
     """The state of a task in the result backend, by Celery's name; `PENDING` is that of an unknown one."""
 

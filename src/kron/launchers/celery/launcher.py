@@ -4,18 +4,24 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
-from typing import TypeAlias
 
+from kron.core.errors import InputError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, TaskPublisher
 from kron.launchers.celery.spec import CelerySettings
-from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher
-from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
+from kron.launchers.celery.threads import FairThreads
+from kron.launchers.delivery import (
+    DEFAULT_BACKOFF,
+    TARGET_FACTOR,
+    TOTAL_FACTOR,
+    DeliveryResult,
+    RemoteLauncher,
+)
+from kron.launchers.fair_queue import NO_TARGET, Share
+from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tenant_of, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import settings_parser
 from kron.ports import Clock
@@ -23,17 +29,16 @@ from kron.ports import Clock
 _settings_of = settings_parser(CelerySettings)
 # How long publishing a task may take in all, in seconds.
 PUBLISH_S = 15.0
-# How many tasks are published at once, each over its own connection; the others wait in order.
+# How many tasks of one tenant are published at once, each over its own connection; its others wait in order.
 MAX_THREADS = 4
 # The header that identifies the run of a task.
 HEADER = "kron"
 INSTALL = "Celery is not installed where the worker runs: pip install 'kron-engine[celery]'"
 NO_BROKER = "there is no broker for tasks: set celery_broker, e.g. as KRON_CELERY_BROKER"
-_Call: TypeAlias = tuple[Future[None], Callable[[], None]]
 
 
 class CeleryLauncher(RemoteLauncher):
-    """TaskPublisher a task for each run; the run is accepted when the broker has the task.
+    """Publishes a task for each run; the run is accepted when the broker has the task.
 
     The task's id is the run's key. A task may arrive twice, so its consumer has to be idempotent. With a
     `secret` the task carries the run's token. Celery is imported with the first task.
@@ -56,7 +61,23 @@ class CeleryLauncher(RemoteLauncher):
         self._secret = secret
         self._timeout_s = timeout_s
         self._publisher = _LazyPublisher()
-        self._threads = DaemonThreads(MAX_THREADS, name="kron-celery", leave=self._publisher.leave)
+        self._threads = FairThreads(
+            name="kron-celery",
+            most=TOTAL_FACTOR * MAX_THREADS,
+            per_tenant=MAX_THREADS,
+            per_target=TARGET_FACTOR * MAX_THREADS,
+            leave=self._publisher.leave,
+        )
+
+    def target_of(self, launch: Launch) -> str:
+        """Return the queue that a task goes to: some brokers keep each of them elsewhere."""
+        try:
+            return self._queue_of(_settings_of(launch.job.launcher))
+        except InputError:
+            return NO_TARGET
+
+    def _queue_of(self, settings: CelerySettings) -> str:
+        return settings.queue or (NO_TARGET if self._broker is None else self._broker.queue)
 
     async def _deliver(self, launch: Launch) -> DeliveryResult:
         settings = _settings_of(launch.job.launcher)
@@ -65,17 +86,21 @@ class CeleryLauncher(RemoteLauncher):
         if self._broker is None:
             return DeliveryResult(NO_BROKER)
         extra = {"request_id": plain_request_of(launch), "run_token": self._token_of(launch)}
-        queue = settings.queue or self._broker.queue
+        queue = self._queue_of(settings)
         task_id = self.task_id_of(launch.run)
         return await self._published(
-            self._broker, lambda: task_of(launch, settings, task_id=task_id, queue=queue, extra=extra)
+            self._broker,
+            lambda: task_of(launch, settings, task_id=task_id, queue=queue, extra=extra),
+            Share(tenant_of(launch), queue),
         )
 
     def task_id_of(self, run: RunRecord) -> str:
         """Return the id of the task of a run: further attempts have the same one."""
         return run.key
 
-    async def _published(self, broker: Broker, make: Callable[[], CeleryTask]) -> DeliveryResult:
+    async def _published(
+        self, broker: Broker, make: Callable[[], CeleryTask], share: Share
+    ) -> DeliveryResult:
         """Make and publish a task in a thread, and return the result."""
         tasks: list[CeleryTask] = []
 
@@ -85,7 +110,7 @@ class CeleryLauncher(RemoteLauncher):
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._threads.call(publish)
+                await self._threads.call(publish, share)
         except TimeoutError:
             error = f"the broker {broker.shown} did not answer within {self._timeout_s:g} s"
             return DeliveryResult(error, retry=True)
@@ -146,51 +171,3 @@ def task_of(
     header |= {name: value for name, value in extra.items() if value is not None}
     check = partial(check_lease, launch)
     return CeleryTask(settings.task, task_id, queue, args, kwargs, {HEADER: header}, check)
-
-
-class DaemonThreads:
-    """Makes blocking calls in at most `max_threads` threads, which never delay the exit of the process.
-
-    A call that is abandoned before its turn is never made; a running one cannot be stopped. Each thread calls
-    `leave` when it ends.
-    """
-
-    def __init__(self, max_threads: int, *, name: str, leave: Callable[[], None] = lambda: None) -> None:
-        self._max_threads = max_threads
-        self._name = name
-        self._leave = leave
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._threads: list[threading.Thread] = []
-
-    async def call(self, function: Callable[[], None]) -> None:
-        """Make a call and wait for its end; its exceptions are raised here."""
-        future: Future[None] = Future()
-        self._calls.put((future, function))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
-            work = partial(self._work, self._calls, self._idle)
-            thread = threading.Thread(target=work, name=self._name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        await asyncio.wrap_future(future)
-
-    def _work(self, calls: "SimpleQueue[_Call | None]", idle: threading.Semaphore) -> None:
-        while (call := calls.get()) is not None:
-            future, function = call
-            if future.set_running_or_notify_cancel():
-                try:
-                    function()
-                except BaseException as error:  # noqa: BLE001 - the caller gets it
-                    future.set_exception(error)
-                else:
-                    future.set_result(None)
-            # No reference to a call is kept while waiting for the next one.
-            del call, future, function
-            idle.release()
-        self._leave()
-
-    def close(self) -> None:
-        """End the threads after their present calls; later calls start new ones."""
-        for _ in self._threads:
-            self._calls.put(None)
-        self._calls, self._idle, self._threads = SimpleQueue(), threading.Semaphore(0), []

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 from celery import Celery
 from kombu import Connection, Producer
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ContentDisallowed, DecodeError, OperationalError
 
 from kron.launchers.celery.broker import (
+    UNREADABLE,
     Broker,
     BrokerError,
     CeleryState,
@@ -31,6 +32,9 @@ DEFAULT_OPTIONS = {"amqp": _AMQP, "amqps": _AMQP, "pyamqp": _AMQP, "redis": _RED
 # Packages that a transport needs, and the extra of Celery that installs each.
 _WITH_REDIS = ("redis", "redis")
 PACKAGES = {"redis": _WITH_REDIS, "rediss": _WITH_REDIS, "sentinel": _WITH_REDIS, "sqs": ("boto3", "sqs")}
+
+# What decoding a result raises; a backend that is away raises others.
+DECODING_ERRORS = (ContentDisallowed, DecodeError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class Publisher:
@@ -139,8 +143,12 @@ class CeleryTracker:
             ) from cause
 
     def _state(self, task_id: str) -> CeleryState:
-        meta = self._app.backend.get_task_meta(task_id, cache=False)
-        return CeleryState(meta["status"], meta.get("result"), meta.get("traceback"))
+        """Return the state of a task; a result that cannot be decoded concerns no other task."""
+        try:
+            meta = self._app.backend.get_task_meta(task_id, cache=False)
+            return CeleryState(str(meta["status"]), meta.get("result"), meta.get("traceback"))
+        except DECODING_ERRORS as cause:
+            return CeleryState(UNREADABLE, _described(cause))
 
     def ask_workers(self, task_ids: Sequence[str]) -> WorkerReplies:
         """Return which Celery workers have which of the tasks, or raise BrokerError."""

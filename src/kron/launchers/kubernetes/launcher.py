@@ -1,8 +1,7 @@
 """The kubernetes launcher: each attempt of a run is one Job, created once, watched until its end."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -13,7 +12,16 @@ from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.core.time.instant import EPOCH
 from kron.launchers.backoff import Backoff, sleep_for
-from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher
+from kron.launchers.delivery import (
+    DEFAULT_BACKOFF,
+    TARGET_FACTOR,
+    TOTAL_FACTOR,
+    Attempt,
+    DeliveryResult,
+    RemoteLauncher,
+)
+from kron.launchers.fair_queue import Share
+from kron.launchers.fair_tasks import FairTasks
 from kron.launchers.kubernetes.api import (
     JOBS,
     ApiClient,
@@ -34,13 +42,15 @@ from kron.launchers.kubernetes.manifest import (
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
 from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings, check_start, settings_of
-from kron.launchers.launch import MILLISECOND, check_lease, report_of
+from kron.launchers.launch import MILLISECOND, check_lease, report_of, tenant_of
 from kron.launchers.spec import LauncherContext, LauncherKind
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 # A Job that is created is known to exist, and its end is watched: `remote` work would need a run timeout.
 TRAITS = Traits(reports=True, idempotent=True, enqueues=False, remote=False)
+# How many deletions and look-ups of one tenant are in flight at once.
+MAX_UPKEEP = 20
 GONE = "the Job was deleted"
 EXPIRED = "it may have run: its Job is gone, and its time to live has passed"
 
@@ -54,6 +64,7 @@ class TrackedJob:
 
     run: RunRecord
     sink: ReportSink
+    share: Share
     exists: bool = False
     ending: bool = False
 
@@ -94,7 +105,14 @@ class KubernetesLauncher(RemoteLauncher):
         self._by_namespace = by_namespace
         self._reflectors: dict[str | None, Reflector] = {}
         self._tracked: dict[JobPlace, TrackedJob] = {}
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._places: dict[Attempt, JobPlace] = {}
+        # Deletions, look-ups and adoptions; none may take the connections of other tenants' starts.
+        self._upkeep = FairTasks(
+            most=TOTAL_FACTOR * MAX_UPKEEP,
+            per_tenant=MAX_UPKEEP,
+            per_target=TARGET_FACTOR * MAX_UPKEEP,
+            reserved=1,
+        )
         self.ended: dict[JobPlace, EndedJob] = {}
         # Called with each run whose Job was created, and the instant in milliseconds.
         self.on_created: Callable[[RunRecord, int], None] | None = None
@@ -119,7 +137,7 @@ class KubernetesLauncher(RemoteLauncher):
     def start(self, launch: Launch, sink: ReportSink) -> None:
         """Queue the creation of a Job."""
         place = place_of(launch.job, launch.run)
-        self._tracked[place] = TrackedJob(launch.run, sink)
+        self._track(place, TrackedJob(launch.run, sink, _share_of(launch, place)))
         self._reflector_of(place.namespace).start()
         super().start(launch, sink)
 
@@ -154,14 +172,14 @@ class KubernetesLauncher(RemoteLauncher):
         if tracked is not None:
             tracked.exists = True
             if tracked.ending:
-                self._delete(place)
+                self._delete(place, tracked)
         return DeliveryResult(run_id=place.name)
 
     def _report(
         self, launch: Launch, event: RunEvent, error: str | None = None, run_id: str | None = None
     ) -> None:
         if event is RunEvent.LAUNCH_FAILED:
-            self._tracked.pop(place_of(launch.job, launch.run), None)
+            self._untrack(place_of(launch.job, launch.run))
         super()._report(launch, event, error, run_id)
 
     # --- ends --------------------------------------------------------------------------------------
@@ -176,7 +194,7 @@ class KubernetesLauncher(RemoteLauncher):
             self._seen(place, document)
         for place, tracked in list(self._tracked.items()):
             if tracked.exists and scope in (None, place.namespace) and place not in present:
-                self._spawn_task(self._look_up(place))
+                self._upkeep.start(partial(self._look_up, place), tracked.share)
 
     async def _look_up(self, place: JobPlace) -> None:
         """Report the end of a Job that is gone; it may have been created after the list was read."""
@@ -203,7 +221,7 @@ class KubernetesLauncher(RemoteLauncher):
         tracked = self._tracked.get(place)
         if tracked is None or key_in(document) != tracked.run.key:
             return
-        del self._tracked[place]
+        self._untrack(place)
         if end.succeeded:
             tracked.sink(report_of(self._clock, tracked.run, RunEvent.SUCCESS, run_id=place.name))
         else:
@@ -211,7 +229,7 @@ class KubernetesLauncher(RemoteLauncher):
             tracked.sink(report_of(self._clock, tracked.run, RunEvent.FAILED, error, place.name))
 
     def _removed(self, place: JobPlace) -> None:
-        tracked = self._tracked.pop(place, None)
+        tracked = self._untrack(place)
         if tracked is not None:
             event = RunEvent.CANCELLED if tracked.ending else RunEvent.FAILED
             error = "ended on request" if tracked.ending else GONE
@@ -219,14 +237,15 @@ class KubernetesLauncher(RemoteLauncher):
 
     def end(self, run: RunRecord) -> None:
         """Delete the Job of a run in the foreground, so that it is gone only when its pods are."""
-        for place, tracked in self._tracked.items():
-            if (tracked.run.key, tracked.run.attempt) == (run.key, run.attempt) and not tracked.ending:
-                tracked.ending = True
-                if tracked.exists:
-                    self._delete(place)
+        place = self._places.get((run.key, run.attempt))
+        if place is not None and not self._tracked[place].ending:
+            tracked = self._tracked[place]
+            tracked.ending = True
+            if tracked.exists:
+                self._delete(place, tracked)
 
-    def _delete(self, place: JobPlace) -> None:
-        self._spawn_task(self._delete_job(place))
+    def _delete(self, place: JobPlace, tracked: TrackedJob) -> None:
+        self._upkeep.start(partial(self._delete_job, place), tracked.share)
 
     async def _delete_job(self, place: JobPlace) -> None:
         """Delete a Job, as often as it takes; its end is seen by the watch."""
@@ -256,10 +275,21 @@ class KubernetesLauncher(RemoteLauncher):
         except (ApiError, ApiUnavailableError) as error:
             _log.info("the Job %s/%s stays: %s", *ended.place, error)
 
-    def _spawn_task(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
+    def _track(self, place: JobPlace, tracked: TrackedJob) -> None:
+        self._untrack(place)
+        self._tracked[place] = tracked
+        self._places[tracked.run.key, tracked.run.attempt] = place
+
+    def _untrack(self, place: JobPlace) -> TrackedJob | None:
+        tracked = self._tracked.pop(place, None)
+        if tracked is not None:
+            self._places.pop((tracked.run.key, tracked.run.attempt), None)
+        return tracked
+
+    def _forget_all(self) -> None:
+        self._upkeep.cancel()
+        self._tracked.clear()
+        self._places.clear()
 
     # --- owners ------------------------------------------------------------------------------------
 
@@ -267,14 +297,45 @@ class KubernetesLauncher(RemoteLauncher):
         """Find the Jobs of runs by their names: those that exist are watched, or their end is reported.
 
         A Job whose creation was not confirmed and that is gone may have run and expired: it is not created
-        again.
+        again. With `by_namespace` the take-over does not wait for the Jobs to be listed: a namespace that
+        hangs would delay the starts of all tenants.
         """
         adopted: set[str] = set()
         for reflector, launches in self._by_reflector(runs).items():
+            if self._by_namespace:
+                self._adopt_later(reflector, launches, sink)
+                adopted |= {launch.run.key for launch in launches}
+                continue
             present = await self._present(reflector)
             adopted |= {launch.run.key for launch in launches if self._adopt_one(launch, sink, present)}
             reflector.start()
         return frozenset(adopted)
+
+    def _adopt_later(self, reflector: Reflector, launches: Sequence[Launch], sink: ReportSink) -> None:
+        """Track the Jobs of runs, and find out whether they exist."""
+        for launch in launches:
+            place = place_of(launch.job, launch.run)
+            self._track(place, TrackedJob(launch.run, sink, _share_of(launch, place)))
+        # The listing of a namespace is for all its tenants, and takes nothing from those of others.
+        namespace = place_of(launches[0].job, launches[0].run).namespace
+        share = Share(f"namespace {namespace}", namespace)
+        self._upkeep.start(partial(self._adopt_listed, reflector, launches, sink), share)
+
+    async def _adopt_listed(self, reflector: Reflector, launches: Sequence[Launch], sink: ReportSink) -> None:
+        """Report the runs whose Jobs do not exist as orphans, so that those are created."""
+        present = await self._present(reflector)
+        for launch in launches:
+            place = place_of(launch.job, launch.run)
+            before = self._tracked.get(place)
+            if before is None or before.run != launch.run:
+                continue  # it has started again, or was reported
+            if not self._adopt_one(launch, sink, present):
+                self._untrack(place)
+                event = RunEvent.CANCELLED if before.ending else RunEvent.ORPHANED
+                sink(report_of(self._clock, launch.run, event))
+            elif before.ending:
+                self.end(launch.run)
+        reflector.start()
 
     def _by_reflector(self, runs: Sequence[Launch]) -> dict[Reflector, list[Launch]]:
         """Return runs by the reflector of their Jobs; those that cannot be read any more are left out."""
@@ -304,17 +365,18 @@ class KubernetesLauncher(RemoteLauncher):
         place, ttl = place_of(launch.job, run), ttl_of(launch.job)
         if present is None and run.acked:
             # It was created; whether it still exists is seen when its namespace is listed.
-            self._tracked[place] = TrackedJob(run, sink, exists=True)
+            self._track(place, TrackedJob(run, sink, _share_of(launch, place), exists=True))
             return True
         document = None if present is None else present.get(place)
         if document is not None and key_in(document) == run.key:
-            self._tracked[place] = TrackedJob(run, sink, exists=True)
+            self._track(place, TrackedJob(run, sink, _share_of(launch, place), exists=True))
             if not run.acked:
                 sink(report_of(self._clock, run, RunEvent.ACCEPTED, run_id=place.name))
             self._seen(place, document)
             return True
         now = int(self._clock.now().timestamp())
         if not run.acked and ttl is not None and now - (run.started_at or 0) // 1000 >= ttl:
+            self._untrack(place)
             sink(report_of(self._clock, run, RunEvent.FAILED, EXPIRED))
             return True
         return False
@@ -324,19 +386,21 @@ class KubernetesLauncher(RemoteLauncher):
         await super().close(wait=wait)
         for reflector in self._reflectors.values():
             await reflector.stop()
-        for task in list(self._deletions):
-            task.cancel()
-        self._tracked.clear()
+        self._forget_all()
         self._api.close()
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would."""
         for reflector in self._reflectors.values():
             reflector.kill()
-        for task in (*self._tasks, *self._deletions):
+        for task in self._tasks:
             task.cancel()
         self._deliveries.clear()
-        self._tracked.clear()
+        self._forget_all()
+
+
+def _share_of(launch: Launch, place: JobPlace) -> Share:
+    return Share(tenant_of(launch), place.namespace)
 
 
 def _place(document: Document) -> JobPlace:

@@ -433,7 +433,7 @@ class ProcessLauncher:
         output = self._output_of(process, code)
         if self._on_output is not None and output:
             try:
-                self._on_output(process.launch.run, output)
+                self._on_output(process.launch, output)
             except Exception:  # noqa: BLE001 - the end of the run is reported in any case
                 _log.exception("the callback for the output of %r failed", process.launch.run.identity)
         status = LOST if code is None else describe_exit(code, output)

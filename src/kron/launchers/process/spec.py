@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 from kron.core.errors import Problem
 from kron.core.fields import ROW, FieldSpec, FieldTable, ValueType, invalid_value, optional, parse_text, row
 from kron.core.job.host import CAPTURE, COMMAND_SCHEMA, HOST, OnRemove
-from kron.core.plan.record import RunRecord
+from kron.core.plan.report import Launch
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
     InvalidLauncherError,
@@ -24,7 +24,7 @@ from kron.launchers.spec import (
 )
 
 # Gets a run and the kept output of its process: the first and the last bytes.
-OnOutput: TypeAlias = Callable[[RunRecord, bytes], None]
+OnOutput: TypeAlias = Callable[[Launch, bytes], None]
 # How much of a process's output is kept: by default, at least, at most.
 DEFAULT_OUTPUT, MIN_OUTPUT, MAX_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
 # Variables with this prefix identify the run; settings cannot set them.

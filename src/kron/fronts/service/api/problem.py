@@ -61,8 +61,9 @@ UNPARSED = "There was an error parsing the body"
 UNREADABLE = "cannot be parsed: send JSON in UTF-8, uncompressed, without deep nesting or huge numbers"
 # When a caller may retry after the store was unavailable, in seconds.
 RETRY_AFTER_S = "1"
-# How many problems a document lists.
+# How many problems a document lists, and how long its texts are: some quote what the request has.
 MAX_PROBLEMS = 100
+MAX_DETAIL, MAX_TEXT = 8_000, 1_000
 EXAMPLE: Document = {
     "type": "urn:kron:error:invalid_schedule",
     "title": "Bad Request",
@@ -173,7 +174,7 @@ def answer(
         "type": f"urn:kron:error:{code}",
         "title": status.phrase,
         "status": status.value,
-        "detail": _written(detail),
+        "detail": _written(detail, MAX_DETAIL),
         "code": code,
         **(further or {}),
         "instance": _written(request.url.path),
@@ -195,6 +196,7 @@ def _shown(problem: Problem) -> Document:
     return {"path": _written(problem.path), "value": value, "reason": _written(problem.reason)}
 
 
-def _written(text: str) -> str:
-    """Return a text that UTF-8 can encode, whatever the request contained."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _written(text: str, most: int = MAX_TEXT) -> str:
+    """Return a text that UTF-8 can encode, cut to a length, whatever the request contained."""
+    shown = text if len(text) <= most else f"{text[:most]}..."
+    return shown.encode("utf-8", "replace").decode("utf-8")

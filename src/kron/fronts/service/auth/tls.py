@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # How large the headers of a request may be, in bytes.
 MAX_HEAD = 32_768
+# How many parts of a body are read whatever their size; of more, each has at least so many bytes on average.
+# A part costs as much time as a kilobyte of a long one.
+FREE_PARTS, MIN_PART = 1_000, 64
 # How many connections are served at once, one more is answered 503, and from when on idle ones make room.
 MAX_CONNECTIONS, MAX_OPEN = 1_000, 900
 # Sent before a slow client is disconnected.
@@ -40,6 +44,24 @@ SHORT = {
 }  # fmt: skip
 
 
+class PartLimit(h11.Connection):
+    """The parser of a connection, which refuses a body of tiny parts."""
+
+    _parts = _bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event, or raise RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes += len(event.data)
+            if self._parts > FREE_PARTS and self._bytes < MIN_PART * self._parts:
+                raise h11.RemoteProtocolError("the parts of the body are too small")
+        elif isinstance(event, h11.Request):
+            self._parts = self._bytes = 0
+        return event
+
+
 class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 with timeouts for clients that hold connections open.
 
@@ -58,6 +80,7 @@ class TimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Add the certificate's subject to requests, and start the timer."""
         super().connection_made(transport)
+        self.conn = PartLimit(h11.SERVER, self.config.h11_max_incomplete_event_size or MAX_HEAD)
         if len(self.connections) > self.max_open and self.idle:
             longest = next(iter(self.idle))
             longest._stop_timer()

@@ -54,6 +54,11 @@ SELECT run_id, dag_id, pool, COUNT(*) FROM dag_tasks WHERE status = 'running' GR
 -- name: queued
 SELECT {dag_task.columns} FROM dag_tasks
 WHERE status = 'queued' AND due_at <= :now AND (due_at, run_id, position) > (:due_at, :run_id, :position)
+    AND (CAST(:without AS TEXT) = '' OR NOT EXISTS (
+        SELECT 1 FROM dag_runs WHERE dag_runs.run_id = dag_tasks.run_id
+            AND REPLACE(CAST(:without AS TEXT), CAST(:before AS TEXT) || user_id || CAST(:after AS TEXT), '')
+                <> CAST(:without AS TEXT)
+    ))
     AND NOT EXISTS (SELECT 1 FROM dag_states WHERE dag_states.dag_id = dag_tasks.dag_id AND paused = 1)
 ORDER BY due_at, run_id, position LIMIT :limit
 
