@@ -16,6 +16,7 @@ from bench import (
     machine,
     million,
     operator,
+    pages,
     process,
     progress,
     report,
@@ -37,10 +38,11 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "service": service.run,
     "dag": dag.run,
     "operator": operator.run,
+    "pages": pages.run,
     "million": million.run,
 }
 # Parts that run only when named, or with --full.
-EXTRA = ("million",)
+EXTRA = ("million", "pages")
 
 PROJECT = Path(__file__).resolve().parent.parent
 LATEST = Path(".bench", "latest.json")
