@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.service.auth import forge
+from tests.service.axe import AxeMissingError, axe_source, violations
 from tests.service.browser import CHROMIUM, MISSING
 from tests.service.chromium import Chromium, chromium
 from tests.service.server import serving
@@ -23,11 +24,19 @@ PAGES = (
     "/?sort=failures&state=failing",
     "/ui/schedule?id=demo%2Fbackup",
     "/ui/schedule/pause?id=demo%2Fbackup",
+    "/ui/schedule?id=demo%2Flegacy-sync",
+    "/ui/schedule/run?id=demo%2Fbackup",
+    "/ui/schedule/resume?id=demo%2Flegacy-sync",
     "/ui/schedule/backfill?id=demo%2Fbackup",
     "/ui/schedule/edit?id=demo%2Fbackup",
+    "/ui/schedule/edit?id=demo%2Fbackup&window=2h",
     "/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30",
     "/ui/runs",
+    "/ui/now?zoom=month",
     "/ui/fleet",
+    "/ui/fleet/apply?remedy=window",
+    "/ui/dags",
+    "/login",
     "/ui/audit",
     "/ui/workers",
     "/ui/playground?cron=30+2+*+*+*&zone=Europe%2FBerlin&window=1h",
@@ -86,6 +95,37 @@ def test_every_page_is_accessible_in_both_themes_and_on_a_phone(
         if found := browser.js(CHECKS):
             faults[path] = found
     assert faults == {}, json.dumps(faults, indent=1)
+
+
+def found_pages(demo: httpx.Client) -> list[str]:
+    """Return pages that depend on what was recorded: a failed period, a requested run, a worker's drain."""
+    failed = demo.get("/runs", params={"status": "FAILED"}).json()["runs"][0]
+    requested = demo.post("/schedules/demo%2Fheartbeat/run", json={}).json()
+    worker = demo.get("/workers").json()["workers"][0]["worker"]
+    name = quote(failed["schedule_id"], safe="")
+    return [
+        f"/ui/period?id={name}&at={failed['run_at']}&changes=overlap%3Dqueue",
+        f"/ui/run?key={requested['idempotency_key']}",
+        f"/ui/workers/drain?id={quote(worker, safe='')}",
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_core_finds_no_violation_in_both_themes_and_on_a_phone(
+    browser: Chromium, demo: httpx.Client, width: int, dark: bool
+) -> None:
+    try:
+        axe_source()
+    except AxeMissingError as error:
+        pytest.skip(str(error))
+    browser.show(width=width, dark=dark)
+    found = {}
+    for path in [*PAGES, *found_pages(demo)]:
+        browser.open(url(demo, path))
+        if faults := violations(browser):
+            found[path] = faults
+    assert found == {}, json.dumps(found, indent=1)
 
 
 def test_run_now_leads_to_the_page_of_the_run(browser: Chromium) -> None:
