@@ -62,10 +62,11 @@ class Clock(Protocol):
 
 
 class News(NamedTuple):
-    """Which writes of other workers a watch noticed: to jobs, or to leases."""
+    """Which writes of others a watch noticed: to jobs, to leases, or that a worker is to drain."""
 
     jobs: bool = False
     leases: bool = False
+    drains: bool = False
 
 
 class Watch(Protocol):
@@ -112,6 +113,9 @@ class EngineStore(JobStore, Protocol):
 
     async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
         """End a lease at once, so that another worker can take over; `now` is kept for its successor."""
+
+    async def is_drained(self, namespace: str, owner: str, *, now: int) -> bool:
+        """Say whether a person asked this worker to drain; if so, note that it was heard from."""
 
     async def load(
         self,
@@ -199,6 +203,9 @@ class RegistryStore(JobStore, Protocol):
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs with their whole history."""
+
+    async def set_drain(self, namespace: str, owner: str, *, drain: bool, audit: AuditRecord) -> None:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
 
 
 class ReadStore(JobStore, Protocol):

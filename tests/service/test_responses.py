@@ -62,6 +62,9 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[s
             _use_workflows(caller)
             for route in ("/healthz", "/readyz", "/audit", "/admin/log-level"):
                 caller.send("GET", route)
+            (worker,) = caller.send("GET", "/workers")["workers"]
+            for drain in (True, False):
+                caller.send("POST", "/workers/drain", {"worker": worker["worker"], "drain": drain})
             caller.send("PUT", "/admin/log-level", {"level": "info"})
             yield client.get("/openapi.json").json(), caller.answers
 

@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -107,15 +108,18 @@ class Worker:
         self._sender = sender
         self._is_leaving = False
         self._stands_by = False
+        self._is_drained = False
+        # Whether something was changed through this process, which a watch does not notice.
+        self._was_called = False
         # Set when there is news before the tick is over.
         self._called = asyncio.Event()
         self._retention: RetentionLoop | None = None
         self._pruning: asyncio.Task[None] | None = None
         self.engine = self._new_engine()
 
-    def _new_engine(self) -> Engine:
+    def _new_engine(self, owner: str | None = None) -> Engine:
         # Host names and process ids are not unique: containers share both.
-        owner = self.options.owner or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        owner = owner or self.options.owner or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         engine = Engine(
             self.store,
             self.clock,
@@ -154,8 +158,10 @@ class Worker:
 
     @property
     def state(self) -> str:
-        """Return the state of the engine, or `waiting` while the worker stands by."""
+        """Return the state of the engine, or `drained` or `waiting` while the worker stands by."""
         state = self.engine.health.state
+        if self._is_drained:
+            return "draining" if state == "running" else "drained"
         return "waiting" if state in ("stopped", "lost", "killed") else state
 
     @property
@@ -236,6 +242,7 @@ class Worker:
 
     def call(self) -> None:
         """Wake the engine now: a job was changed."""
+        self._was_called = True
         self.engine.call()
 
     async def _stop_pruning(self) -> None:
@@ -264,10 +271,10 @@ class Worker:
         self._called.set()
 
     async def run(self) -> None:
-        """Stand by, take over and run until `leave`; after a lost lease, stand by again."""
+        """Stand by, take over and run until `leave`; after a lost lease or a drain, stand by again."""
         try:
             while not self._is_leaving:
-                if await self._took_over():
+                if not await self._is_asked_to_drain() and await self._took_over():
                     await self._work()
                 else:
                     await self._stand_by()
@@ -278,6 +285,36 @@ class Worker:
     @cached_property
     def _watch(self) -> Watch:
         return self.store.watch(self.namespace, self._called.set)
+
+    async def _is_asked_to_drain(self) -> bool:
+        """Say whether a person asked this worker to drain; while the store fails, what was known."""
+        self._was_called = False
+        now = (self.clock.now() - EPOCH) // MILLISECOND
+        with suppress(StoreError), self.clock.working():
+            drained = await self.store.is_drained(self.namespace, self.engine.owner, now=now)
+            if drained != self._is_drained:
+                self._is_drained = drained
+                _log.info("drained: a person asked for it" if drained else "drain ended: working again")
+                self.on_drain(is_drained=drained)
+        return self._is_drained
+
+    def on_drain(self, *, is_drained: bool) -> None:
+        """Stop other work of this worker too, or start it again; a front with such work overrides it."""
+
+    async def _hand_over(self) -> None:
+        """Hand over the lease as a person asked for, and keep the worker's name for the resume."""
+        await self._stop_pruning()
+        engine, drain_ms = self.engine, self.options.drain_ms
+        most_s = None if drain_ms is None else drain_ms / 1000
+        try:
+            async with asyncio.timeout(None if most_s is None else most_s + HANDOVER_S):
+                await engine.hand_over(most_s=most_s)
+        except (TimeoutError, StoreError) as error:
+            _log.warning("the lease expires instead of being handed over: %s", error)
+            engine.kill()
+        if self._sender is not None:
+            await self._sender.stop()
+        self.engine = self._new_engine(engine.owner)
 
     async def _took_over(self) -> bool:
         try:
@@ -297,10 +334,15 @@ class Worker:
         return True
 
     async def _stand_by(self) -> None:
-        """Wait for a tick, or until another worker releases its lease."""
-        until, is_over = self._tick_end(), False
-        while not (self._is_leaving or (await self._news()).leases or is_over):
+        """Wait for a tick, or until another worker releases its lease, or a drain is ended."""
+        until, is_over, was_notified = self._tick_end(), False, False
+        while not (self._is_leaving or is_over):
+            news = await self._news()
+            # A store without notifications has news whenever anybody writes: then the tick is soon enough.
+            if news.leases or (news.drains and was_notified):
+                return
             is_over = await self._wait(until)
+            was_notified = not is_over
 
     async def _work(self) -> None:
         """Run the engine until `leave`, or until the lease is lost."""
@@ -314,7 +356,10 @@ class Worker:
                 await self._stop_pruning()
                 if self._sender is not None:
                     await self._sender.stop()
-                self.engine = self._new_engine()
+                self.engine = self._new_engine(self.engine.owner if self._is_drained else None)
+                return
+            if (news.drains or self._was_called) and await self._is_asked_to_drain():
+                await self._hand_over()
                 return
             if news.jobs:
                 self.engine.call()

@@ -86,6 +86,7 @@ class Engine:
     _task: asyncio.Task[None] | None = None
     _renewer: asyncio.Task[None] | None = None
     _draining = False
+    _is_leaving_runs = False
     _was_set_back = False
     _has_notices = False
     _open_limit: OpenLimit | None = None
@@ -243,6 +244,21 @@ class Engine:
         self.drain()
         for launcher in self._launchers.values():
             await launcher.close()
+        await self._end()
+
+    async def hand_over(self, *, most_s: float | None = None) -> None:
+        """Drain, wait at most so long for running executions, and release the lease.
+
+        The launchers stay open for another engine; what still runs is left for the next owner to adopt.
+        """
+        self.drain()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=most_s)
+        self._is_leaving_runs = True
+        await self._end()
+
+    async def _end(self) -> None:
+        """Wait for the loop, which ends once nothing runs, and release the lease."""
         self._wakeup.hurry(is_running=self._is_running())
         if self._task is not None:
             # A caller that is cancelled here does not cancel the loop.
@@ -352,7 +368,7 @@ class Engine:
                     self.health.recover()
                 if self._inbox.reports and not self._is_on_hold():
                     continue
-                if self._draining and not self._dispatcher.is_busy:
+                if self._draining and (self._is_leaving_runs or not self._dispatcher.is_busy):
                     return
                 await self._wakeup.wait(None if self._draining else wake_at)
         except OwnedError as error:

@@ -18,7 +18,7 @@ VERBS = (
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence", "reopened",
-    "note_incidents", "incidents", "namespaces", "leases", "version",
+    "note_incidents", "incidents", "namespaces", "leases", "version", "is_drained", "set_drain",
     "pending_notices", "note_notices", "notices",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
@@ -71,6 +71,8 @@ class StoreMeter:
         self.clock_records = self._timed("clock_records", store.clock_records)
         self.absence = self._timed("absence", store.absence)
         self.leases = self._timed("leases", store.leases)
+        self.is_drained = self._timed("is_drained", store.is_drained)
+        self.set_drain = self._timed("set_drain", store.set_drain)
         self.version = self._timed("version", store.version)
         self.reopened = self._timed("reopened", store.reopened)
         self.note_incidents = self._timed("note_incidents", store.note_incidents)

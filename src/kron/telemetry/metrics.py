@@ -36,9 +36,9 @@ from kron.telemetry.request_trail import CurrentRequest, RequestTrail, no_reques
 
 # Earlier than any due time.
 NEVER = -1
-# The states of a worker; the API without one is `none`. In the last three it holds the lease.
-STATES = ("none", "waiting", "failed", "ready", "running", "degraded")
-OWNING = frozenset({"ready", "running", "degraded"})
+# The states of a worker; the API without one is `none`. In the last four it holds the lease.
+STATES = ("none", "waiting", "failed", "drained", "draining", "ready", "running", "degraded")
+OWNING = frozenset({"draining", "ready", "running", "degraded"})
 # Timeout of each store call of a scrape, in seconds; without an answer the gauge is left out.
 STORE_TIMEOUT_S = 1.0
 # How many open runs a scrape counts at most.

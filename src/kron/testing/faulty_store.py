@@ -267,6 +267,14 @@ class FaultyStore:
         """Return the workers with the shards they lease."""
         return await self._call("leases", self.inner.leases, namespace, now=now)
 
+    async def is_drained(self, namespace: str, owner: str, *, now: int) -> bool:
+        """Say whether a worker was asked to drain."""
+        return await self._call("is_drained", self.inner.is_drained, namespace, owner, now=now)
+
+    async def set_drain(self, namespace: str, owner: str, *, drain: bool, audit: AuditRecord) -> None:
+        """Ask a worker to drain, or to work again."""
+        await self._call("set_drain", self.inner.set_drain, namespace, owner, drain=drain, audit=audit)
+
     async def version(self) -> str:
         """Return a text that changes with every write."""
         return await self._call("version", self.inner.version)

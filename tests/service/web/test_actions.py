@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -144,7 +145,11 @@ def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx
         sent = {**fields, "definition": json.dumps(document), "do": "plan"}
         plan = Webpage(browser.post(action, data=sent).text)
         assert "schedule 0 3 * * * 0 5 * * *" in plan.text
-        assert re.search(r"In the next 28 d: 2[78] starts move, 0 appear, 0 vanish, 0 stay", plan.text)
+        # The launcher is stored apart, and stays as it is.
+        assert "launcher." not in plan.text
+        assert re.search(
+            r"In the next 28 d: 2[78] starts move, (0 appear|1 appears), 0 vanish, 0 stay", plan.text
+        )
         assert "2 h later" in plan.text
         assert "ann/neighbour" in plan.text
         assert "0 3 * * *" in page_of(browser, "/ui/schedule", id=name).text
@@ -247,3 +252,70 @@ def test_only_an_admin_sees_the_workers_and_every_caller_the_health_of_leases(se
         now = page_of(browser, "/ui/now")
         assert "Leases: 1 worker with all 64 shards" in now.text
         assert "/ui/workers" not in now.links
+
+
+def test_a_suggestion_of_the_fleet_is_planned_applied_to_all_at_once_and_audited(
+    service: httpx.Client,
+) -> None:
+    names = [added_for(service, "eve", f"full{number}", cron_expr="17 4 * * *") for number in range(5)]
+    with signed_in(service, "eve") as browser:
+        fleet = page_of(browser, "/ui/fleet")
+        addresses = {link["href"] for link in fleet.all("a") if "/ui/fleet/apply" in link.get("href", "")}
+        assert addresses == {"/ui/fleet/apply?remedy=window", "/ui/fleet/apply?remedy=hash"}
+        stale = form_of(page_of(browser, "/ui/fleet/apply?remedy=hash"))
+        plan = page_of(browser, "/ui/fleet/apply?remedy=window")
+        assert "instead of 5 starts" in plan.text
+        address, fields = form_of(plan)
+        assert json.loads(fields["states"]).keys() == set(names)
+        done = browser.post(address, data=fields)
+        assert (done.status_code, done.headers["location"]) == (303, "/ui/fleet?done=5")
+        # What was planned before is refused as a whole.
+        refused = browser.post(stale[0], data=stale[1])
+        assert refused.status_code == 400
+        windows = [browser.get(f"/schedules/{quote(name, safe='')}", headers=owned("eve")) for name in names]
+        assert {json.dumps(each.json()["window"]) for each in windows} == {
+            '{"mode": "after", "duration": "10m"}'
+        }
+        assert {each.json()["cron_expr"] for each in windows} == {"17 4 * * *"}
+        assert page_of(browser, "/ui/audit").text.count("edit") >= 5
+        assert browser.post("/ui/fleet/apply?remedy=window", data={"states": "[]"}).status_code == 400
+    with signed_in(service, "eve", "read") as reader:
+        assert reader.post(address, data=fields).status_code == 403
+    with signed_in(service, "mallory") as other:
+        assert other.post(address, data=fields).status_code == 400
+    with signed_in(service, "eve") as browser:
+        evil = {"origin": "https://evil.test", "sec-fetch-site": "cross-site"}
+        assert browser.post(address, data=fields, headers=evil).status_code == 403
+
+
+def test_only_an_admin_drains_a_worker_and_sees_it_before_and_after(service: httpx.Client) -> None:
+    with signed_in(service, "root", "read write run admin") as admin:
+        (address,) = [
+            link["href"] for link in page_of(admin, "/ui/workers").all("a") if "drain" in link["href"]
+        ]
+        question = page_of(admin, address)
+        assert "nothing starts until this one is resumed" in question.text
+        target, fields = form_of(question)
+        with signed_in(service) as ann:
+            assert ann.get(address).status_code == 403
+            assert ann.post(target, data=fields).status_code == 403
+        assert admin.post(target, data=fields).status_code == 303
+        wait_for(lambda: "drained" in page_of(admin, "/ui/workers").text)
+        assert "no worker holds a lease: it is drained" in page_of(admin, "/ui/now").text
+        target, fields = form_of(page_of(admin, "/ui/workers"))
+        assert fields["drain"] == "no"
+        assert admin.post(target, data=fields).status_code == 303
+        wait_for(lambda: "with all 64 shards" in page_of(admin, "/ui/workers").text)
+        assert page_of(admin, "/ui/audit?who=root").text.count("drain") >= 2
+        assert admin.get("/ui/workers/drain?id=nobody").status_code == 404
+
+
+def owned(sub: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token(sub)}"}
+
+
+def added_for(service: httpx.Client, sub: str, name: str, **fields: object) -> str:
+    """Create a schedule of somebody's."""
+    document = {**DOCUMENT, "schedule_id": f"{sub}/{name}", **fields}
+    service.post("/schedules/upsert", json=document, headers=owned(sub)).raise_for_status()
+    return f"{sub}/{name}"

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from kron.core.plan.registration import create
 from kron.core.plan.step import JobState
 from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
-from kron.fronts.service.web.fleet import fleet_of
+from kron.fronts.service.web.fleet import WINDOW, Remedy, change_of, fleet_of
 
 NOW = int(datetime(2026, 3, 27, 12, 20, 0, tzinfo=UTC).timestamp()) * 1000
 
@@ -34,13 +36,23 @@ def test_a_suggestion_spreads_the_fullest_minute_and_says_what_it_does() -> None
     assert page.worst[0].starts == 41
     assert page.suggestion is not None
     assert (page.suggestion.at, page.suggestion.before) == ("2026-03-28T03:00:00Z", 41)
-    assert len(page.suggestion.names) + page.suggestion.more == 40
+    assert page.suggestion.names == [f"{number:02}" for number in range(40)]
+    assert page.suggestion.after.keys() == {Remedy.WINDOW, Remedy.HASH}
     spread = [
         a_state(f"{number:02}", "0 3 * * *", window={"mode": "after", "duration": "10m"})
         for number in range(40)
     ]
     after = fleet_of([*spread, a_state("dense", "* * * * *")], NOW)
-    assert after.worst[0].starts == page.suggestion.after < 12
+    assert after.worst[0].starts == page.suggestion.after[Remedy.WINDOW] < 12
+    hashed = [a_state(f"{number:02}", "H 3 * * *") for number in range(40)]
+    after = fleet_of([*hashed, a_state("dense", "* * * * *")], NOW)
+    assert after.worst[0].starts == page.suggestion.after[Remedy.HASH] < 8
+
+
+@pytest.mark.parametrize("expression", ["0,30 3 * * *", "*/5 3 * * *", "30 0 3 * * *", "@daily"])
+def test_a_minute_that_is_not_one_number_gets_no_hash(expression: str) -> None:
+    assert change_of(expression, Remedy.HASH) is None
+    assert change_of(expression, Remedy.WINDOW) == {"window": {"mode": "after", "duration": WINDOW}}
 
 
 def test_a_calm_fleet_has_no_suggestion() -> None:

@@ -166,7 +166,8 @@ def test_the_api_gives_the_output_and_says_why_there_is_none(service: tuple[http
     shown(client, started(client, "silent", "true"), "success</span>")
     document = client.get("/schedules/silent/output").json()
     assert document["note"] == (
-        "no output is kept here: it wrote none, was no process, ran on another host, or is too old"
+        "no output is kept here: it wrote none, was no process, is too old, "
+        "or ran on another host, where kron logs has it"
     )
     assert client.get("/schedules/nobody/output").status_code == 404
     assert client.get("/schedules/told/output?period=yesterday").status_code == 400

@@ -5,7 +5,8 @@ import pytest
 from kron.core.plan.query import WorkerLease
 from kron.core.shard import SHARDS
 from kron.fronts.service.web.render import render
-from kron.fronts.service.web.workers import lease_health, ranges_of, workers_page
+from kron.fronts.service.web.workers import lease_health, workers_page
+from kron.fronts.service.workers import ranges_of
 
 NOW = 1_790_000_000_000
 ALL = tuple(range(SHARDS))

@@ -135,6 +135,8 @@ class DagWorker:
         self._accepted: list[TaskExecution] = []
         self._wake = asyncio.Event()
         self._is_stopping = False
+        # While it is drained it claims no further tasks.
+        self._is_drained = False
         self._renew_at = 0
         # The end of the leases by the monotonic clock, which no change of the wall clock affects.
         self._leased_until = 0.0
@@ -156,6 +158,11 @@ class DagWorker:
     def stop(self) -> None:
         """Claim no further tasks, and end `run` when the executing ones have ended."""
         self._is_stopping = True
+        self._wake.set()
+
+    def drain(self, *, is_drained: bool) -> None:
+        """Claim no further tasks until the drain is ended."""
+        self._is_drained = is_drained
         self._wake.set()
 
     async def run(self, until: Callable[[], Awaitable[bool]] | None = None) -> None:
@@ -208,7 +215,7 @@ class DagWorker:
         if self._executions:
             times.append(self._renew_at)
             times += [each.deadline for each in self._executions.values() if each.deadline is not None]
-        if not self._is_stopping:
+        if not (self._is_stopping or self._is_drained):
             due = await self._store.next_due(now)
             times += [] if due is None else [due]
         return min(times)
@@ -266,7 +273,7 @@ class DagWorker:
     # --- claiming and starting -------------------------------------------------------------------------
 
     async def _claim(self) -> None:
-        if self._is_stopping:
+        if self._is_stopping or self._is_drained:
             return
         now, began = self._now(), self._clock.monotonic()
         slots = self._options.slots

@@ -213,6 +213,14 @@ class ControlClient:
         options = {"key": wanted.key, "attempt": wanted.attempt, "offset": wanted.offset}
         return dict(await self.call("logs", schedule_id, wanted.period, **options))
 
+    async def workers(self) -> Document:
+        """Refuse: krond is its only worker."""
+        raise InputError("krond is the only worker of its jobs: systemctl status krond shows it")
+
+    async def drain(self, worker: str, drain: bool) -> Document:
+        """Refuse: krond is its only worker."""
+        raise InputError("krond is the only worker of its jobs: stop it to start nothing more")
+
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
         """Return the audit log, latest entry first."""
         return dict(await self.call("audit", wanted, page))

@@ -65,6 +65,8 @@ class WorkerLease(NamedTuple):
 
     `renewed_at` and `expires_at` are None where a lock shows that the worker lives. `taken_at` is when it
     last took shards over, and `version` its version of Kron; both are None once that record is pruned.
+    `drained_at` is when a person asked it to start nothing more; without shards it has done so, and
+    `renewed_at` is when it was last heard from.
     """
 
     owner: str
@@ -74,6 +76,7 @@ class WorkerLease(NamedTuple):
     expires_at: int | None = None
     taken_at: int | None = None
     version: str | None = None
+    drained_at: int | None = None
 
 
 class AuditFilter(NamedTuple):

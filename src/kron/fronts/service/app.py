@@ -17,6 +17,7 @@ from kron.fronts.service.api.definitions import definition_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
+from kron.fronts.service.api.workers import worker_routes
 from kron.fronts.service.api.workflows import workflow_routes
 from kron.fronts.service.auth.middleware import (
     Authenticator,
@@ -87,6 +88,7 @@ def app_of(
     app.include_router(health_routes(client))
     app.include_router(admin_routes(metrics, set_level))
     app.include_router(audit_routes(client, settings.max_page))
+    app.include_router(worker_routes(client))
     app.include_router(login_routes(authenticator))
     app.include_router(page_routes(registrar, client, app))
     check_routes(app.routes)

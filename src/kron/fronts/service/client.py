@@ -38,6 +38,8 @@ from kron.fronts.service.responses import (
     SchedulePreview,
     View,
     WhyView,
+    WorkerList,
+    WorkerView,
 )
 from kron.fronts.service.runs import (
     Feedback,
@@ -54,10 +56,11 @@ from kron.fronts.service.runs import (
 from kron.fronts.service.schedule_spec import ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import cursor_of, invalid_cursor, place_of
+from kron.fronts.service.workers import drain_worker, list_workers
 
 # Returns the state of the worker and its error; both are None without a worker.
 WorkerStatus = Callable[[], Awaitable[tuple[str | None, str | None]]]
-READY = frozenset({None, "running", "ready", "waiting"})
+READY = frozenset({None, "running", "ready", "waiting", "draining", "drained"})
 # Entries of a page without a limit.
 DEFAULT_PAGE = 100
 # How far ahead a preview looks, in seconds: 100 years.
@@ -168,6 +171,14 @@ class ServiceClient(Protocol):
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> View:
         """Return the audit log, latest entry first."""
+        ...
+
+    async def workers(self) -> View:
+        """Return the workers with the shards they hold."""
+        ...
+
+    async def drain(self, worker: str, drain: bool) -> View:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
         ...
 
     async def health(self) -> View:
@@ -332,6 +343,14 @@ class LocalClient:
         shown = [entry.record for entry in entries[:limit]]
         place = _place_after(shown, before) if len(entries) > limit else None
         return {"entries": [audit_view(record) for record in shown], "next_cursor": cursor_of(place)}
+
+    async def workers(self) -> WorkerList:
+        """Return the workers with the shards they hold."""
+        return await list_workers(self._registrar)
+
+    async def drain(self, worker: str, drain: bool) -> WorkerView:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
+        return await drain_worker(self._registrar, worker, drain)
 
     async def health(self) -> Readiness:
         """Return whether the store is usable, and the worker works or waits for a lease."""

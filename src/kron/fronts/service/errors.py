@@ -64,6 +64,15 @@ class UnknownScheduleError(InputError):
         super().__init__(f'There is no schedule "{schedule_id}"', schedule_id=schedule_id)
 
 
+class UnknownWorkerError(InputError):
+    """A worker holds no lease and is not drained."""
+
+    code = "unknown_worker"
+
+    def __init__(self, *, worker: str) -> None:
+        super().__init__(f'There is no worker "{worker}": `kron workers` lists them', worker=worker)
+
+
 class ChangedVersionError(ConflictError):
     """A version of a workflow exists with another content."""
 

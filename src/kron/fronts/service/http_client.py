@@ -178,6 +178,14 @@ class RemoteClient:
         """Return the audited changes, the latest first."""
         return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **page._asdict()})
 
+    async def workers(self) -> Document:
+        """Return the workers with the shards they hold."""
+        return await self._get("/workers")
+
+    async def drain(self, worker: str, drain: bool) -> Document:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
+        return await self._post("/workers/drain", {"worker": worker, "drain": drain})
+
     # --- DAGs ------------------------------------------------------------------------------------
 
     async def dags(self, page: PageRequest) -> Document:

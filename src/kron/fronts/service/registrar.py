@@ -20,7 +20,7 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import next_start, phase_of_job
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import FoundJob, JobFilter
-from kron.core.plan.record import JobRecord
+from kron.core.plan.record import AuditRecord, JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import Change, JobState
@@ -89,6 +89,7 @@ class Registrar:
         # The runs of DAGs, where the service executes them.
         self.dags: DagStore | None = None
         self.rules = rules
+        self._namespace, self._wake = namespace, wake
         self.clock = clock
         self.traits = traits_by_kind(rules.executor)
         self.catalog = Catalog(
@@ -188,6 +189,11 @@ class Registrar:
         """Delete a schedule; its history stays."""
         with unknown_as_schedule():
             await self.catalog.delete(schedule_id, expect=partial(check_etag, schedule_id, if_match))
+
+    async def drain_worker(self, entry: AuditRecord, drain: bool) -> None:
+        """Ask the worker that an audit entry names to drain, or to work again."""
+        await self.store.set_drain(self._namespace, entry.identity, drain=drain, audit=entry)
+        self._wake()
 
     # --- workflows -------------------------------------------------------------------------------
 

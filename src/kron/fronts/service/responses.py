@@ -517,6 +517,26 @@ class AuditPage(TypedDict):
     next_cursor: str | None
 
 
+class WorkerView(TypedDict):
+    """A worker: its state, its shards, and when it was last heard from."""
+
+    worker: str
+    state: str
+    shard_count: int
+    shards: str
+    taken_over_at: str | None
+    heartbeat_at: str | None
+    lease_until: str | None
+    drain_requested_at: str | None
+    version: str | None
+
+
+class WorkerList(TypedDict):
+    """All workers, by name."""
+
+    workers: list[WorkerView]
+
+
 class Liveness(TypedDict):
     """The process is alive."""
 

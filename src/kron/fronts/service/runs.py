@@ -42,7 +42,10 @@ KEY = re.compile("[0-9a-f]{64}")
 # How many of a schedule's latest runs are searched for one that has started.
 MAX_LOOKED = 100
 # Of an attempt whose process left no files here.
-NO_OUTPUT = "no output is kept here: it wrote none, was no process, ran on another host, or is too old"
+NO_OUTPUT = (
+    "no output is kept here: it wrote none, was no process, is too old, or ran on another host, where kron "
+    "logs has it"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,11 @@ class ServiceWorker(Worker):
         finally:
             pruning.cancel()
 
+    def on_drain(self, *, is_drained: bool) -> None:
+        """Claim no tasks of DAGs while the worker is drained."""
+        if self._dag_worker is not None:
+            self._dag_worker.drain(is_drained=is_drained)
+
     async def _prune_outputs(self) -> None:
         """Remove the outputs of processes that are older than any run, and those above the limit."""
         waited_s = PRUNE_OUTPUTS_S

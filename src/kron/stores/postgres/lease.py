@@ -9,6 +9,7 @@ from kron.core.plan.query import WorkerLease
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.step import Change, Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
+from kron.stores.drain import SEEN_MS, with_drains
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import LEASES, notify
@@ -105,7 +106,15 @@ class PostgresLease:
                 owner, tuple(shards or ()), ends > present, ends - self.ttl_ms, ends, taken_at
             )
             leases.append(lease._replace(version=parsed_detail(detail).get("version")))
-        return leases
+        return with_drains(leases, await rows_of(connection, SQL["drains"], values))
+
+    async def is_drained(self, connection: Connection, namespace: str, owner: str, now: int) -> bool:
+        """Say whether a person asked this worker to drain; if so, note that it was heard from."""
+        values = {"namespace": namespace, "owner": owner}
+        rows = await rows_of(connection, SQL["drain"], values)
+        if rows and now - (rows[0][0] or 0) >= SEEN_MS:
+            await connection.execute(SQL["saw_drained"], values)
+        return bool(rows)
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
         """Return whether any shard is free; a standby worker polls this."""

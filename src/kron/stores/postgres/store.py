@@ -41,10 +41,11 @@ from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult, WriteScope
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Watch
+from kron.stores.drain import KEEP_DRAIN_MS
 from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres.schema import Connection
-from kron.stores.postgres.watch import JOBS, PostgresWatch, notify
+from kron.stores.postgres.watch import DRAINS, JOBS, PostgresWatch, notify
 from kron.stores.postgres.write import (
     accepted,
     arrays,
@@ -421,6 +422,26 @@ class PostgresStore:
         """Return the outage of a shard that no worker owns now; None while a worker owns it."""
         async with self._reading() as connection:
             return await self._lease.absence(connection, namespace, shard, now)
+
+    async def is_drained(self, namespace: str, owner: str, *, now: int) -> bool:
+        """Say whether a person asked this worker to drain; if so, note that it was heard from."""
+        async with self._reading() as connection:
+            return await self._lease.is_drained(connection, namespace, owner, now)
+
+    async def set_drain(self, namespace: str, owner: str, *, drain: bool, audit: AuditRecord) -> None:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
+        await self._write(self._set_drain, namespace, owner, drain, audit)
+
+    async def _set_drain(
+        self, connection: Connection, namespace: str, owner: str, drain: bool, audit: AuditRecord
+    ) -> bool:
+        values: dict[str, object] = {"namespace": namespace, "owner": owner, "now": audit.at}
+        await connection.execute(SQL["drop_old_drains"], {**values, "old": audit.at - KEEP_DRAIN_MS})
+        await connection.execute(SQL["insert_drain" if drain else "delete_drain"], values)
+        entry = arrays(AuditRecord._fields, [audit], GROUPS["audit"])
+        await connection.execute(SQL["insert_audit"], {**values, **entry})
+        await notify(connection, namespace, DRAINS)
+        return True
 
     async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
         """Return the workers of a namespace with the shards they lease, by owner; expired ones too."""

@@ -18,7 +18,7 @@ SQL = statements("postgres")
 _log = logging.getLogger("kron.stores")
 # Backoff before a listener reconnects: the first delay and the longest.
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
-JOBS, LEASES = "jobs", "leases"
+JOBS, LEASES, DRAINS = "jobs", "leases", "drains"
 
 
 def payload_of(namespace: str, message: str) -> str:
@@ -60,7 +60,7 @@ class PostgresWatch:
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen(), name="kron listener")
         news, self._news = self._news, News()
-        return news if self.is_listening else news._replace(jobs=True)
+        return news if self.is_listening else news._replace(jobs=True, drains=True)
 
     async def close(self) -> None:
         """Stop listening."""
@@ -99,11 +99,13 @@ class PostgresWatch:
         if payload == payload_of(self._namespace, greeting):
             # Notifications sent before this are lost, so everything may have changed.
             self.is_listening, self._backoff_s = True, BACKOFF_S
-            self._news = News(jobs=True, leases=True)
+            self._news = News(jobs=True, leases=True, drains=True)
         elif payload == payload_of(self._namespace, JOBS):
             self._news = self._news._replace(jobs=True)
         elif payload == payload_of(self._namespace, LEASES):
             self._news = self._news._replace(leases=True)
+        elif payload == payload_of(self._namespace, DRAINS):
+            self._news = self._news._replace(drains=True)
         else:
             return
         self._call()

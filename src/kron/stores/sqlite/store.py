@@ -51,6 +51,7 @@ from kron.core.plan.step import (
 )
 from kron.core.shard import SHARDS
 from kron.ports import News, Watch
+from kron.stores.drain import KEEP_DRAIN_MS, SEEN_MS, with_drains
 from kron.stores.migration import bring_up, make_private
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
@@ -223,6 +224,18 @@ class SqliteStore:
             is_mine = connection.execute(SQL["release"], values).rowcount == 1
         if is_mine:
             self._lock.release(ownership.namespace)
+
+    async def is_drained(self, namespace: str, owner: str, *, now: int) -> bool:
+        """Say whether a person asked this worker to drain; if so, note that it was heard from."""
+        return await self._do(self._is_drained, namespace, owner, now)
+
+    def _is_drained(self, namespace: str, owner: str, now: int) -> bool:
+        values: dict[str, object] = {"namespace": self._number_of(namespace), "owner": owner, "now": now}
+        rows = self._all(SQL["drain"], values)
+        if rows and now - (rows[0][0] or 0) >= SEEN_MS:
+            with self._writing() as connection:
+                connection.execute(SQL["saw_drained"], values)
+        return bool(rows)
 
     def abandon(self) -> None:
         """Close the file and release every lock at once, without writing, as a killed process would."""
@@ -462,6 +475,18 @@ class SqliteStore:
         if gone:
             self._write_all(removal(gone))
 
+    async def set_drain(self, namespace: str, owner: str, *, drain: bool, audit: AuditRecord) -> None:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
+        await self._do(self._set_drain, namespace, owner, drain, audit)
+
+    def _set_drain(self, namespace: str, owner: str, drain: bool, audit: AuditRecord) -> None:
+        number = self._number_of(namespace)
+        values = {"namespace": number, "owner": owner, "now": audit.at, "old": audit.at - KEEP_DRAIN_MS}
+        with self._writing() as connection:
+            connection.execute(SQL["drop_old_drains"], values)
+            connection.execute(SQL["insert_drain" if drain else "delete_drain"], values)
+            execute(connection, prepared_rows(SQL["insert_audit"], [(number, *audit_row(audit))]))
+
     # --- lookups ---------------------------------------------------------------------------------
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
@@ -539,12 +564,13 @@ class SqliteStore:
     def _leases(self, namespace: str) -> list[WorkerLease]:
         values: dict[str, object] = {"namespace": self._number_of(namespace)}
         owner, *_ = next(iter(self._all(SQL["lease"], values)), (None,))
-        if owner is None:
-            return []
-        rows = self._all(SQL["last_take_over"], {**values, "owner": owner})
-        taken_at, detail = next(iter(rows), (None, None))
-        lease = WorkerLease(owner, tuple(range(SHARDS)), self._lock.is_held(namespace), taken_at=taken_at)
-        return [lease._replace(version=parsed_detail(detail).get("version"))]
+        leases = []
+        if owner is not None:
+            rows = self._all(SQL["last_take_over"], {**values, "owner": owner})
+            taken_at, detail = next(iter(rows), (None, None))
+            lease = WorkerLease(owner, tuple(range(SHARDS)), self._lock.is_held(namespace), taken_at=taken_at)
+            leases.append(lease._replace(version=parsed_detail(detail).get("version")))
+        return with_drains(leases, self._all(SQL["drains"], values))
 
     async def version(self) -> str:
         """Return a text that changes with every write: of other connections, and of this one."""
@@ -797,7 +823,8 @@ class SqliteWatch:
     async def look(self) -> News:
         """Return whether anything may have changed since the last call; the first call says yes."""
         before, self._version = self._version, await self._read_version()
-        return News(jobs=self._version != before)
+        has_changed = self._version != before
+        return News(jobs=has_changed, drains=has_changed)
 
     async def close(self) -> None:
         """Stop watching."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.incident import STOPPED, clock_jump, detail_of, ended, paused, suspended, took_over
-from kron.core.plan.query import PruneBounds
+from kron.core.plan.query import AuditFilter, PruneBounds
 from kron.core.plan.record import (
     ClockEnding,
     ClockEvent,
@@ -38,6 +38,7 @@ from kron.testing.contract.sample import (
     a_range,
     a_run,
     an_end,
+    an_entry,
     cohort_of,
     ends_of,
     keys_of,
@@ -155,6 +156,38 @@ class IncidentContract:
         assert await store.leases(ELSEWHERE, now=NOW) == []
         await store.release(first, now=NOW)
         assert await store.leases(SPACE, now=NOW) == []
+
+    async def test_a_drain_is_asked_of_one_worker_noticed_by_it_and_ended(self, store: Store) -> None:
+        first = await store.acquire(SPACE, "a", now=NOW)
+        assert not await store.is_drained(SPACE, "a", now=NOW)
+        entry = an_entry(identity="a", action="drain", at=NOW)
+        await store.set_drain(SPACE, "a", drain=True, audit=entry)
+        await store.set_drain(SPACE, "a", drain=True, audit=entry._replace(at=NOW + 1))
+        (lease,) = await store.leases(SPACE, now=NOW)
+        assert (lease.owner, lease.drained_at, len(lease.shards)) == ("a", NOW, SHARDS)
+        assert await store.is_drained(SPACE, "a", now=NOW)
+        assert not await store.is_drained(SPACE, "b", now=NOW)
+        assert not await store.is_drained(ELSEWHERE, "a", now=NOW)
+        await store.release(first, now=NOW)
+        (lease,) = await store.leases(SPACE, now=NOW)
+        assert (lease.owner, lease.drained_at, lease.shards, lease.is_alive) == ("a", NOW, (), True)
+        assert lease.renewed_at is not None
+        await store.set_drain(SPACE, "a", drain=False, audit=entry._replace(at=NOW + 2, action="end_drain"))
+        assert not await store.is_drained(SPACE, "a", now=NOW)
+        assert await store.leases(SPACE, now=NOW) == []
+        entries = await store.audits(SPACE, AuditFilter(identity="a"))
+        assert [(each.record.action, each.record.at) for each in entries] == [
+            ("end_drain", NOW + 2),
+            ("drain", NOW + 1),
+            ("drain", NOW),
+        ]
+
+    async def test_the_drain_of_a_worker_that_ended_long_ago_is_forgotten(self, store: Store) -> None:
+        entry = an_entry(identity="old", action="drain", at=NOW)
+        await store.set_drain(SPACE, "old", drain=True, audit=entry)
+        later = entry._replace(at=NOW + 2 * 86_400_000)
+        await store.set_drain(SPACE, "new", drain=True, audit=later)
+        assert [lease.owner for lease in await store.leases(SPACE, now=NOW)] == ["new"]
 
     async def test_an_incident_is_written_with_its_change_and_closed_with_another(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -19,6 +19,7 @@ from kron.testing.contract.sample import (
     a_range,
     a_run,
     an_end,
+    an_entry,
     plain,
     stored,
     written,
@@ -283,13 +284,6 @@ class ListingContract:
 
 
 ALL_AUDITS = AuditFilter()
-
-
-def an_entry(identity: str = "backup", **changes: object) -> AuditRecord:
-    """Return the audit record of a change."""
-    after = json.dumps({"paused": True})
-    record = AuditRecord(NOW, "ann", "request-1", "pause", identity, "ann", None, after)
-    return AuditRecord(**{**record._asdict(), **changes})
 
 
 async def listed(store: Store, wanted: AuditFilter = ALL_AUDITS) -> list[AuditRecord]:

@@ -1,11 +1,12 @@
 """Sample records and helpers that all parts of the contract share."""
 
+import json
 from collections.abc import Awaitable, Sequence
 
 from kron.core.errors import OwnedError
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.plan import plan
-from kron.core.plan.record import JobRecord, RangeRecord, Result, RunRecord, RunStatus, key_of
+from kron.core.plan.record import AuditRecord, JobRecord, RangeRecord, Result, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.plan.step import Change, JobState, Ownership, Snapshot, WriteResult
 from kron.ports import Store
@@ -55,6 +56,13 @@ def an_end(run: RunRecord) -> RunRecord:
 def a_range(identity: str, first: int, last: int) -> RangeRecord:
     """Return an aggregated record of missed periods."""
     return RangeRecord(identity, first, last, 7, Outcome.MISSED, Reason.CATCHUP_NONE, 1, NOW)
+
+
+def an_entry(identity: str = "backup", **changes: object) -> AuditRecord:
+    """Return the audit record of a change."""
+    after = json.dumps({"paused": True})
+    record = AuditRecord(NOW, "ann", "request-1", "pause", identity, "ann", None, after)
+    return AuditRecord(**{**record._asdict(), **changes})
 
 
 def a_change(job: JobRecord, **fields: object) -> Change:

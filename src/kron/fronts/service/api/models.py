@@ -30,6 +30,8 @@ from kron.fronts.service.schedule_spec import (
     schedule_schema,
 )
 
+# Names of hosts with a process id and a random number.
+MAX_WORKER = 500
 EXAMPLE = {
     "schedule_id": "daily-report",
     "cron_expr": "30 8 * * mon-fri",
@@ -160,6 +162,13 @@ class PauseRequest(RequestBody):
     paused: bool
     reason: Annotated[str | None, _text(MAX_REASON)] = Field(default=None, examples=["the target is down"])
     until: Instant | None = Field(default=None, examples=["2099-06-01T12:00:00Z"])
+
+
+class DrainRequest(RequestBody):
+    """A worker, and whether it is to drain or to work again."""
+
+    worker: Annotated[str, _text(MAX_WORKER)] = Field(examples=["host1:4711:9f86d081"])
+    drain: bool
 
 
 class DefinitionsRequest(RequestBody):

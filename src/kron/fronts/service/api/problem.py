@@ -29,6 +29,7 @@ from kron.fronts.service.errors import (
     LaunchFailedError,
     NoRunnerError,
     UnknownScheduleError,
+    UnknownWorkerError,
 )
 from kron.launchers.workflow import UnknownWorkflowError
 
@@ -39,6 +40,7 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (ForbiddenError, HTTPStatus.FORBIDDEN),
     (LimitExceededError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnknownScheduleError, HTTPStatus.NOT_FOUND),
+    (UnknownWorkerError, HTTPStatus.NOT_FOUND),
     (UnknownRunError, HTTPStatus.NOT_FOUND),
     (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
     (NoRunnerError, HTTPStatus.CONFLICT),

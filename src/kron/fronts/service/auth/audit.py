@@ -91,6 +91,22 @@ def _entry(
     )
 
 
+def drain_entry(owner: str, drain: bool, *, now: int) -> AuditRecord:
+    """Return the audit record of a worker's drain, or of its end; workers serve every tenant."""
+    states = {"draining": not drain}, {"draining": drain}
+    before, after = map(json.dumps, states)
+    return AuditRecord(
+        at=now,
+        who=current_caller().name,
+        request_id=current_request_id(),
+        action="drain" if drain else "end_drain",
+        identity=owner,
+        user_id=None,
+        before=before,
+        after=after,
+    )
+
+
 def deployment_entry(record: WorkflowRecord) -> AuditRecord:
     """Return the audit record of a new workflow version, or of a changed or published draft."""
     after: dict[str, object] = {"workflow_id": record.workflow_id, "version": record.version}

@@ -67,6 +67,7 @@ OPEN = Need(None)
 PAGE = Need(TokenScope.READ, page=True)
 ADMIN_PAGE = Need(TokenScope.ADMIN, page=True)
 WRITE_FORM = Need(TokenScope.WRITE, page=True, media_types=FORM_TYPES)
+ADMIN_FORM = Need(TokenScope.ADMIN, page=True, media_types=FORM_TYPES)
 RUN_FORM = Need(TokenScope.RUN, page=True, media_types=FORM_TYPES)
 NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/healthz"): OPEN,
@@ -94,8 +95,12 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,
     ("GET", "/ui/fleet"): PAGE,
+    ("GET", "/ui/fleet/apply"): PAGE,
+    ("POST", "/ui/fleet/apply"): WRITE_FORM,
     # Owners are named after hosts, which concern all tenants.
     ("GET", "/ui/workers"): ADMIN_PAGE,
+    ("GET", "/ui/workers/drain"): ADMIN_PAGE,
+    ("POST", "/ui/workers/drain"): ADMIN_FORM,
     ("GET", "/ui/playground"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,
@@ -113,6 +118,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/metrics"): ADMIN,
     ("GET", "/admin/log-level"): ADMIN,
     ("PUT", "/admin/log-level"): ADMIN,
+    ("GET", "/workers"): ADMIN,
+    ("POST", "/workers/drain"): ADMIN,
     ("POST", "/schedules/upsert"): WRITE,
     ("POST", "/schedules/bulk"): Need(TokenScope.WRITE, media_types=LINE_TYPES),
     ("POST", "/schedules/pause"): WRITE,

@@ -144,6 +144,10 @@ class TenantStore:
         """Return the workers with the shards they lease; they serve every tenant."""
         return await self._store.leases(namespace, now=now)
 
+    async def set_drain(self, namespace: str, owner: str, *, drain: bool, audit: AuditRecord) -> None:
+        """Ask a worker to drain, or to work again; only administrators may."""
+        await self._store.set_drain(namespace, owner, drain=drain, audit=audit)
+
     async def note(self, namespace: str, entry: AuditRecord) -> None:
         """Write an audit record without a change of a schedule."""
         await self._store.put(namespace, created=[], changed=[], audit=[entry], now=entry.at)

@@ -18,10 +18,12 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunKind, RunRecord
 from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.fronts.service.client import BackfillRange, LocalClient
+from kron.fronts.service.errors import UnknownWorkerError
 from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
 from kron.fronts.service.web.edit import Edits
 from kron.fronts.service.web.render import HEADERS, form_fields, rendered, url_of
 from kron.fronts.service.web.view_models import zone_of_job
+from kron.fronts.service.web.workers import RECEIVING, WorkersPage, workers_page
 
 READ = ["GET", "HEAD"]
 Name = Annotated[str, Query(alias="id", description="the schedule")]
@@ -148,6 +150,32 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
             await edits.save(name, text, etag)
             return to(url_of("/ui/schedule", id=name, done="edited"))
         return await _shown(registrar, "edit", name, it=page, problem=page.problem)
+
+
+def add_workers(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    """Add the routes of workers and their drains."""
+
+    async def read() -> WorkersPage:
+        return workers_page(await registrar.catalog.query.leases(), registrar.now())
+
+    @router.api_route("/ui/workers", methods=READ)
+    async def workers() -> Response:
+        return await rendered("workers.html", registrar.now(), it=await read())
+
+    @router.api_route("/ui/workers/drain", methods=READ)
+    async def confirm_drain(owner: Annotated[str, Query(alias="id")]) -> Response:
+        page = await read()
+        row = next((each for each in page.rows if each.owner == owner), None)
+        if row is None:
+            raise UnknownWorkerError(worker=owner)
+        others = sum(each.state in RECEIVING for each in page.rows if each.owner != owner)
+        return await rendered("drain.html", registrar.now(), it=row, others=others)
+
+    @router.post("/ui/workers/drain")
+    async def drain(request: Request, owner: Annotated[str, Query(alias="id")]) -> Response:
+        fields = await form_fields(request)
+        await client.drain(owner, fields.get("drain") == "yes")
+        return to("/ui/workers")
 
 
 async def _progress(

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -88,8 +89,11 @@ class Edits:
             return page._replace(problem=str(error)), record
         others = await self._others(record)
         now = self._registrar.now()
-        old = compiled_job(record.definition, name).for_job(name)
-        plan = await self._compute(plan_of, old, definition.job, others, zone_of_job(record), now)
+        # The launcher is stored apart: what is compared is what the page showed, without secrets.
+        shown, typed = map(_launcher_in, (definition_document(record), _document(text)))
+        old = replace(compiled_job(record.definition, name).for_job(name), launcher=shown)
+        new = replace(definition.job, launcher=typed)
+        plan = await self._compute(plan_of, old, new, others, zone_of_job(record), now)
         return page._replace(plan=plan), record
 
     async def save(self, name: str, text: str, etag: str) -> None:
@@ -171,6 +175,11 @@ def _plan(difference: Difference, length: int | None, zone: Zone, now: int) -> E
         if length is not None
         else [],
     )
+
+
+def _launcher_in(document: object) -> Mapping[str, object] | None:
+    launcher = document.get("launcher") if isinstance(document, dict) else None
+    return launcher if isinstance(launcher, dict) else None
 
 
 def _by(seconds: int | None) -> str:

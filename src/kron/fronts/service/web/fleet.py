@@ -6,14 +6,12 @@ Nothing here reads a clock or a store.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
 from kron.core.job.decision import is_plain, starts_between
 from kron.core.job.job import Job
-from kron.core.job.window import Window
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.step import JobState
@@ -24,8 +22,8 @@ from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, ComingStarts, Vi
 STEPS = (0.75, 1.25, 2, 4)
 # Worst minutes that are listed, and schedules that each of them names.
 MAX_WORST, MAX_NAMED = 5, 8
-# The window that is suggested, and how many schedules get it.
-WINDOW, MAX_SPREAD = timedelta(minutes=10), 200
+# The window that is suggested, and how many schedules a remedy changes.
+WINDOW, MAX_SPREAD = "10m", 200
 # A minute with fewer starts needs no suggestion.
 CROWDED = 3
 
@@ -57,15 +55,20 @@ class Worst(NamedTuple):
     more: int
 
 
+class Remedy(StrEnum):
+    """What would spread the schedules of a full minute: a window after it, or a minute of their own."""
+
+    WINDOW = "window"
+    HASH = "hash"
+
+
 class Suggestion(NamedTuple):
-    """A window for the schedules of the fullest minute, and the peak of that hour before and after."""
+    """The schedules of the fullest minute, the peak of its hour, and the peak after each remedy."""
 
     at: str
-    window: str
     names: list[str]
-    more: int
     before: int
-    after: int
+    after: dict[Remedy, int]
 
 
 class FleetPage(NamedTuple):
@@ -151,7 +154,7 @@ def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, Coming
 def suggestion_of(
     states: Sequence[JobState], by_name: Mapping[str, ComingStarts], minutes: Mapping[int, int], view: View
 ) -> Suggestion | None:
-    """Return windows for the schedules that start exactly in the fullest minute, if they would help."""
+    """Return what would spread the schedules that start exactly in the fullest minute, if something would."""
     worst = next(iter(_fullest(minutes)), None)
     if worst is None or minutes[worst] < CROWDED:
         return None
@@ -163,15 +166,38 @@ def suggestion_of(
         {column - first: minutes[column] for column in range(first, first + 60) if column in minutes}
     )
     before = max(load.values())
-    for job in spread:
-        load.subtract(_minutes_of(job, start))
-        load.update(_minutes_of(replace(job, window=Window(duration=WINDOW)), start))
-    after = max(load.values())
-    if after >= before:
+    peaks = {remedy: _peak(load, spread, remedy, start) for remedy in Remedy}
+    after = {remedy: peak for remedy, peak in peaks.items() if peak is not None and peak < before}
+    if not after:
         return None
-    names = sorted(job.identity for job in spread)
     at = rfc3339((view.start + worst * view.width) // 1000)
-    return Suggestion(at, "10m", names[:MAX_NAMED], max(0, len(names) - MAX_NAMED), before, after)
+    return Suggestion(at, sorted(job.identity for job in spread), before, after)
+
+
+def _peak(load: Mapping[int, int], jobs: Sequence[Job], remedy: Remedy, start: int) -> int | None:
+    """Return the fullest minute of an hour after a remedy; None if one of the jobs cannot have it."""
+    changed = Counter(load)
+    for job in jobs:
+        other = remedied(job, remedy)
+        if other is None:
+            return None
+        changed.subtract(_minutes_of(job, start))
+        changed.update(_minutes_of(other, start))
+    return max(changed.values())
+
+
+def remedied(job: Job, remedy: Remedy) -> Job | None:
+    """Return a job with a remedy; None for the hash of a job whose minute is not one number."""
+    change = change_of(job.schedule.text, remedy)
+    return None if change is None else Job.from_dict({**job.to_dict(), **change})
+
+
+def change_of(expression: str, remedy: Remedy) -> dict[str, object] | None:
+    """Return the fields of a definition that a remedy changes, or None."""
+    if remedy is Remedy.WINDOW:
+        return {"window": {"mode": "after", "duration": WINDOW}}
+    minute, *others = expression.split()
+    return {"schedule": " ".join(["H", *others])} if minute.isdecimal() and len(others) == 4 else None
 
 
 def _jobs_in(states: Sequence[JobState], by_name: Mapping[str, ComingStarts], column: int) -> list[Job]:

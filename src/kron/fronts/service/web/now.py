@@ -74,6 +74,10 @@ class Shared(Generic[T]):
                 self._answers.popitem(last=False)
         return await asyncio.shield(answer)
 
+    def forget(self, key: Hashable) -> None:
+        """Make the next answer anew."""
+        self._answers.pop(key, None)
+
 
 class Attention(NamedTuple):
     """A schedule that needs attention: when and why, in one sentence, and what would change it."""
@@ -167,6 +171,10 @@ class NowPages:
     async def fleet(self) -> FleetPage:
         """Return the coming load of the caller's schedules."""
         return await self._fleets.get(current_caller().users, self._fleet)
+
+    def forget_fleet(self) -> None:
+        """Compute the load anew: schedules were changed here."""
+        self._fleets.forget(current_caller().users)
 
     async def _fleet(self) -> FleetPage:
         jobs = await self._query.jobs(JobFilter(), limit=MAX_FLEET)
@@ -301,6 +309,8 @@ class _Fleet:
         look = look_of(run)
         # The failed periods of failing schedules are known; a manual run does not make a schedule failing.
         is_new = look != "bad" or run.kind is RunKind.MANUAL
+        # A period without an allowed time is recorded before its nominal time.
+        is_new = is_new and run.fire_time <= self._view.now
         return SEVERITY[look] >= PROBLEM and is_new and self._view.has(run.fire_time)
 
 

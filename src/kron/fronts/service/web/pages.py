@@ -18,7 +18,14 @@ from starlette.responses import Response, StreamingResponse
 
 from kron.app.budget import CpuBudget
 from kron.app.query import PageStart
-from kron.core.errors import InputError, InvalidInstantError, InvalidOptionError, StoreError, UnknownRunError
+from kron.core.errors import (
+    ConflictError,
+    InputError,
+    InvalidInstantError,
+    InvalidOptionError,
+    StoreError,
+    UnknownRunError,
+)
 from kron.core.fields import parse_instant
 from kron.core.job.policy import POLICY
 from kron.core.plan.compiled import compiled_job
@@ -42,7 +49,7 @@ from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.responses import RunView
 from kron.fronts.service.runs import OutputRequest
 from kron.fronts.service.url import cursor_of, place_of
-from kron.fronts.service.web.actions import DONE, add_actions
+from kron.fronts.service.web.actions import DONE, add_actions, add_workers, to
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.charts import (
     Attempted,
@@ -59,11 +66,13 @@ from kron.fronts.service.web.charts import (
     year_of,
 )
 from kron.fronts.service.web.dags import add_dags
+from kron.fronts.service.web.fleet import MAX_SPREAD, WINDOW, Remedy
 from kron.fronts.service.web.live import LiveUpdates
 from kron.fronts.service.web.now import NowPages
 from kron.fronts.service.web.output import OutputPage, output_page
 from kron.fronts.service.web.playground import DISTRIBUTIONS, EXAMPLE, MODES, Typed, playground_of
-from kron.fronts.service.web.render import HEADERS, asset, rendered, signed_in
+from kron.fronts.service.web.render import HEADERS, asset, form_fields, rendered, signed_in, url_of
+from kron.fronts.service.web.spread import Spreads
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.timeline import Zoom
 from kron.fronts.service.web.view_models import (
@@ -88,7 +97,6 @@ from kron.fronts.service.web.view_models import (
     with_counterfactual,
     zone_of_job,
 )
-from kron.fronts.service.web.workers import WorkersPage, workers_page
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 30
@@ -157,10 +165,6 @@ class Pages:
     async def clock_problem(self) -> str | None:
         """Return the problem of a worker's clock, now or within the last hour."""
         return await self._query.clock_problem()
-
-    async def workers(self) -> WorkersPage:
-        """Return the workers and their leases."""
-        return workers_page(await self._query.leases(), self.now())
 
     async def overview(self, wanted: JobFilter, *, after: str = "") -> Overview:
         """Return a page of schedules by name."""
@@ -411,8 +415,8 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     _add_now(router, pages, present)
     app.state.live = LiveUpdates(registrar.whole.version)
     _add_live(router, app.state.live)
-    _add_fleet(router, pages, present)
-    _add_workers(router, pages)
+    _add_fleet(router, pages, present, Spreads(registrar, client))
+    add_workers(router, registrar, client)
     _add_schedules(router, pages)
     _add_schedule(router, pages)
     _add_period(router, pages, client)
@@ -616,16 +620,33 @@ def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
         )
 
 
-def _add_workers(router: APIRouter, pages: Pages) -> None:
-    @router.api_route("/ui/workers", methods=READ)
-    async def workers() -> Response:
-        return await rendered("workers.html", pages.now(), it=await pages.workers())
-
-
-def _add_fleet(router: APIRouter, pages: Pages, present: NowPages) -> None:
+def _add_fleet(router: APIRouter, pages: Pages, present: NowPages, spreads: Spreads) -> None:
     @router.api_route("/ui/fleet", methods=READ)
-    async def fleet() -> Response:
-        return await rendered("fleet.html", pages.now(), it=await present.fleet())
+    async def fleet(done: Annotated[int, Query(ge=0, le=MAX_SPREAD)] = 0) -> Response:
+        shown = await present.fleet()
+        return await rendered("fleet.html", pages.now(), it=shown, window=WINDOW, done=done)
+
+    async def plan(remedy: Remedy, problem: str | None = None) -> Response:
+        suggestion = (await present.fleet()).suggestion
+        shown = None
+        if suggestion is not None and remedy in suggestion.after:
+            shown = await spreads.plan(suggestion, remedy)
+        code = 400 if problem else 200
+        return await rendered("spread.html", pages.now(), code, it=shown, window=WINDOW, problem=problem)
+
+    @router.api_route("/ui/fleet/apply", methods=READ)
+    async def plan_spread(remedy: Remedy) -> Response:
+        return await plan(remedy)
+
+    @router.post("/ui/fleet/apply")
+    async def apply_spread(request: Request, remedy: Remedy) -> Response:
+        fields = await form_fields(request)
+        try:
+            changed = await spreads.apply(remedy, fields.get("states", ""))
+        except (InputError, ConflictError) as error:
+            return await plan(remedy, str(error))
+        present.forget_fleet()
+        return to(url_of("/ui/fleet", done=str(changed)))
 
 
 def _typed_of(

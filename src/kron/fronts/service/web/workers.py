@@ -1,12 +1,23 @@
 """The page of workers and leases, and the health of leases on the page of the present."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kron.core.plan.query import WorkerLease
 from kron.core.shard import SHARDS
 from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
+from kron.fronts.service.workers import WorkerState, ranges_of, state_of
+
+# The class of the style sheet of each state.
+LOOKS = {
+    WorkerState.ACTIVE: "ok",
+    WorkerState.WAITING: "wait",
+    WorkerState.DRAINING: "run",
+    WorkerState.DRAINED: "wait",
+    WorkerState.EXPIRED: "bad",
+}
+# The states of workers that take the shards of a drained one.
+RECEIVING = (WorkerState.ACTIVE, WorkerState.WAITING)
 
 
 class WorkerRow(NamedTuple):
@@ -21,6 +32,8 @@ class WorkerRow(NamedTuple):
     renewed: PageTime | None
     expires: PageTime | None
     version: str | None
+    is_drained: bool
+    asked: PageTime | None
 
 
 class WorkersPage(NamedTuple):
@@ -39,24 +52,14 @@ def workers_page(leases: Sequence[WorkerLease], now: int) -> WorkersPage:
 def lease_health(leases: Sequence[WorkerLease]) -> tuple[str, str]:
     """Return the look of the leases of a namespace, and a sentence without names."""
     leased = len({shard for lease in leases if lease.is_alive for shard in lease.shards})
+    drained = sum(lease.drained_at is not None and not lease.shards for lease in leases)
     workers = sum(lease.is_alive and bool(lease.shards) for lease in leases)
     if not leased:
-        return "bad", "no worker holds a lease"
+        return "bad", "no worker holds a lease" + (": it is drained" if drained else "")
     words = f"{workers} {'worker' if workers == 1 else 'workers'}"
     if leased < SHARDS:
         return "bad", f"{words} with {leased} of {SHARDS} shards, the others have none"
     return "ok", f"{words} with all {SHARDS} shards"
-
-
-def ranges_of(shards: Sequence[int]) -> str:
-    """Return numbers as text, with consecutive ones as a range: `0-3, 7`."""
-    return ", ".join(_ranges(sorted(shards)))
-
-
-def _ranges(shards: Sequence[int]) -> Iterator[str]:
-    for _, group in groupby(enumerate(shards), lambda pair: pair[1] - pair[0]):
-        members = [shard for _, shard in group]
-        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
 def _row_of(lease: WorkerLease, now: int) -> WorkerRow:
@@ -64,12 +67,18 @@ def _row_of(lease: WorkerLease, now: int) -> WorkerRow:
         None if time is None else moment_of(time, UTC_ZONE, now)
         for time in (lease.taken_at, lease.renewed_at, lease.expires_at)
     )
-    look, state = _state_of(lease)
+    state = state_of(lease, now)
     leased, shards = len(lease.shards), ranges_of(lease.shards)
-    return WorkerRow(lease.owner, look, state, leased, shards, taken, renewed, expires, lease.version)
-
-
-def _state_of(lease: WorkerLease) -> tuple[str, str]:
-    if not lease.is_alive:
-        return "bad", "expired"
-    return ("ok", "active") if lease.shards else ("wait", "waiting")
+    return WorkerRow(
+        lease.owner,
+        LOOKS[state],
+        state.value,
+        leased,
+        shards,
+        taken,
+        renewed,
+        expires,
+        lease.version,
+        is_drained=lease.drained_at is not None,
+        asked=None if lease.drained_at is None else moment_of(lease.drained_at, UTC_ZONE, now),
+    )

@@ -36,6 +36,25 @@ FROM (
     SELECT owner, NULL, expires_at FROM workers WHERE namespace = %(namespace)s
 ) AS leased GROUP BY owner ORDER BY owner
 
+-- name: drains
+SELECT owner, asked_at, seen_at FROM drains WHERE namespace = %(namespace)s ORDER BY owner
+
+-- name: drain
+SELECT seen_at FROM drains WHERE namespace = %(namespace)s AND owner = %(owner)s
+
+-- name: saw_drained
+UPDATE drains SET seen_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+WHERE namespace = %(namespace)s AND owner = %(owner)s
+
+-- name: insert_drain
+INSERT INTO drains (namespace, owner, asked_at) VALUES (%(namespace)s, %(owner)s, %(now)s) ON CONFLICT DO NOTHING
+
+-- name: delete_drain
+DELETE FROM drains WHERE namespace = %(namespace)s AND owner = %(owner)s
+
+-- name: drop_old_drains
+DELETE FROM drains WHERE namespace = %(namespace)s AND greatest(asked_at, seen_at) < %(old)s
+
 -- name: last_take_overs
 SELECT DISTINCT ON (ended_by) ended_by, until_at, detail FROM incidents
 WHERE namespace = %(namespace)s AND schedule_id IS NULL AND kind = 'take_over' AND ended_by = ANY (%(owners)s::text[])

@@ -351,6 +351,24 @@ UPDATE leases SET released_at = ? WHERE namespace = ? AND owner IS NOT NULL
 UPDATE leases SET owner = NULL, last_owner = owner, released_at = :now
 WHERE namespace = :namespace AND shard = 0 AND token = :token
 
+-- name: drains
+SELECT owner, asked_at, seen_at FROM drains WHERE namespace = :namespace ORDER BY owner
+
+-- name: drain
+SELECT seen_at FROM drains WHERE namespace = :namespace AND owner = :owner
+
+-- name: saw_drained
+UPDATE drains SET seen_at = :now WHERE namespace = :namespace AND owner = :owner
+
+-- name: insert_drain
+INSERT INTO drains (namespace, owner, asked_at) VALUES (:namespace, :owner, :now) ON CONFLICT DO NOTHING
+
+-- name: delete_drain
+DELETE FROM drains WHERE namespace = :namespace AND owner = :owner
+
+-- name: drop_old_drains
+DELETE FROM drains WHERE namespace = :namespace AND max(asked_at, coalesce(seen_at, 0)) < :old
+
 -- name: insert_incident
 INSERT INTO incidents (namespace, {incident.columns})
 VALUES (?, {incident.values})

@@ -1,0 +1,126 @@
+"""A suggestion of the fleet's page: the plan of what it moves, and the edit of all its schedules at once."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kron.app.catalog import JobDefinition
+from kron.core.errors import InvalidOptionError
+from kron.core.fields import parse_instant
+from kron.core.job.decision import starts_between
+from kron.core.job.job import Job
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import JobRecord
+from kron.fronts.service.client import LocalClient
+from kron.fronts.service.definitions import definition_document, edited_definition
+from kron.fronts.service.errors import ChangedError
+from kron.fronts.service.registrar import Registrar, check_etag, etag_of
+from kron.fronts.service.web.fleet import MAX_SPREAD, Remedy, Suggestion, change_of, remedied
+from kron.fronts.service.web.time_text import PageTime, moment_of, span
+from kron.fronts.service.web.view_models import zone_of_job
+
+# How far from the full minute a start is looked for, in seconds.
+NEAR_S = 3_600
+
+
+class SpreadRow(NamedTuple):
+    """A schedule of a full minute: its expression, and its start before and after."""
+
+    name: str
+    change: str
+    old: PageTime
+    new: PageTime
+    by: str
+
+
+class SpreadPlan(NamedTuple):
+    """What a suggestion changes; `states` has the ETag of each schedule, so that no other edit is lost."""
+
+    at: str
+    remedy: Remedy
+    before: int
+    after: int
+    rows: list[SpreadRow]
+    states: str
+
+
+class Spreads:
+    """Plans and carries out suggestions."""
+
+    def __init__(self, registrar: Registrar, client: LocalClient) -> None:
+        self._registrar = registrar
+        self._compute = client.aside.run
+        self._query = registrar.catalog.query
+
+    async def plan(self, suggestion: Suggestion, remedy: Remedy) -> SpreadPlan:
+        """Return what a remedy of a suggestion changes."""
+        records, now = await self._records(suggestion.names), self._registrar.now()
+        at = parse_instant(suggestion.at)
+        found = await self._compute(lambda: [_row_of(record, remedy, at, now) for record in records.values()])
+        rows = [row for row in found if row is not None]
+        states = {row.name: etag_of(records[row.name]) for row in rows}
+        after = suggestion.after[remedy]
+        return SpreadPlan(suggestion.at, remedy, suggestion.before, after, rows, json.dumps(states))
+
+    async def apply(self, remedy: Remedy, states: str) -> int:
+        """Change all schedules of a plan that are still in the states it has seen, or none of them."""
+        etags = _states_of(states)
+        records = await self._records(list(etags))
+        for name in etags.keys() - records.keys():
+            check_etag(name, etags[name], None)
+        definitions = [await self._changed(record, remedy) for record in records.values()]
+
+        def expect(job: JobRecord | None) -> None:
+            if job is None:
+                raise ChangedError(schedule_id="one of them", etag=None)
+            check_etag(job.identity, etags[job.identity], job)
+
+        await self._registrar.catalog.upsert(definitions, expect=expect)
+        return len(definitions)
+
+    async def _changed(self, record: JobRecord, remedy: Remedy) -> JobDefinition:
+        change = change_of(_job_of(record).schedule.text, remedy)
+        if change is None:
+            reason = f"{record.identity} has no single minute that could become H"
+            raise InvalidOptionError(option="remedy", value=remedy.value, reason=reason)
+        return await edited_definition(self._registrar, record, {**definition_document(record), **change})
+
+    async def _records(self, names: list[str]) -> Mapping[str, JobRecord]:
+        found = await self._query.jobs(JobFilter(names=names), limit=MAX_SPREAD)
+        return {each.job.identity: each.job for each in found}
+
+
+def _job_of(record: JobRecord) -> Job:
+    return compiled_job(record.definition, record.identity).for_job(record.identity)
+
+
+def _states_of(text: str) -> dict[str, str]:
+    try:
+        states = json.loads(text)
+    except ValueError:
+        states = None
+    if not isinstance(states, dict) or not 0 < len(states) <= MAX_SPREAD:
+        raise InvalidOptionError(option="states", value=text[:100], reason="open the plan again")
+    return {str(name): str(etag) for name, etag in states.items()}
+
+
+def _row_of(record: JobRecord, remedy: Remedy, at: int, now: int) -> SpreadRow | None:
+    """Return the start of a schedule in the full minute, and where it goes."""
+    old = _job_of(record)
+    new = remedied(old, remedy)
+    before = next((chosen for _, chosen in starts_between(old, at, at + 60) if chosen is not None), None)
+    if new is None or before is None:
+        return None
+    hour = before // NEAR_S * NEAR_S if remedy is Remedy.HASH else before
+    times = (chosen for _, chosen in starts_between(new, hour, hour + NEAR_S) if chosen is not None)
+    after = next(times, None)
+    if after is None:
+        return None
+    zone = zone_of_job(record)
+    change = "window 10m" if remedy is Remedy.WINDOW else new.schedule.text
+    shift = after - before
+    by = "" if not shift else f"{span(1000 * abs(shift))} {'later' if shift > 0 else 'earlier'}"
+    return SpreadRow(
+        record.identity, change, moment_of(1000 * before, zone, now), moment_of(1000 * after, zone, now), by
+    )
