@@ -78,6 +78,20 @@ async def test_a_failed_period_of_an_earlier_definition_can_be_run_again(
     assert [(run.nominal_time, run.kind) for run in result.runs] == [(failed, RunKind.BACKFILL)]
 
 
+async def test_a_repeated_request_for_periods_from_before_the_job_runs_none_of_them_again(
+    store: Store, catalog: Catalog
+) -> None:
+    """They have the keys of their periods, so that no key shows the request."""
+    await recorded(store, catalog)
+    wanted = PeriodRange(start=NOON - 5 * MINUTE, end=NOON, only=Only.ALL)
+    first = await catalog.backfill("job", wanted, "request")
+    assert [run.kind for run in first.runs] == [RunKind.PERIOD] * 5
+    again = await catalog.backfill("job", wanted, "request")
+    assert (again.runs, again.already_requested) == ([], 5)
+    another = await catalog.backfill("job", wanted, "another request")
+    assert [run.kind for run in another.runs] == [RunKind.BACKFILL] * 5
+
+
 @pytest.mark.parametrize("status", sorted(ACTIVE))
 def test_a_period_with_a_run_that_waits_or_executes_is_repeated_only_on_explicit_request(
     status: RunStatus,

@@ -76,7 +76,10 @@ class Process:
 
     def ended(self) -> int:
         """Wait for the end, and return the exit code."""
-        code = self._process.wait(PATIENCE_S)
+        try:
+            code = self._process.wait(PATIENCE_S)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            raise AssertionError(f"{error}: {''.join(self.log[-20:])}") from error
         self._reader.join(PATIENCE_S)
         return code
 

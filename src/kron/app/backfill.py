@@ -11,8 +11,16 @@ from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidOptionError
 from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.incident import requested
-from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
+from kron.core.plan.incident import parsed_detail, requested
+from kron.core.plan.record import (
+    IncidentKind,
+    JobRecord,
+    RangeRecord,
+    RunKind,
+    RunRecord,
+    RunStatus,
+    request_key_of,
+)
 from kron.core.plan.registration import backfill, is_period
 from kron.core.plan.step import Change
 from kron.core.time.instant import EpochSeconds, rfc3339
@@ -24,6 +32,8 @@ MAX_PERIODS = 1_000
 MAX_RANGE_S = 100 * 366 * 86_400
 # Runs read at once.
 PAGE = 1_000
+# Earlier requests that a request is compared with, the newest first.
+MAX_REQUESTS = 50
 
 ACTIVE = frozenset({RunStatus.PENDING, RunStatus.ENQUEUED, RunStatus.STARTED})
 
@@ -146,6 +156,22 @@ async def read_past(store: ReadStore, namespace: str, job: JobRecord, wanted: Pe
                 runs.setdefault(run.nominal_time, []).append(run)
         before = wanted.start if is_last else oldest + 1
     return PastPeriods(job, runs, await store.ranges(namespace, job.identity))
+
+
+async def was_made(store: ReadStore, namespace: str, past: PastPeriods, request: str) -> bool:
+    """Say whether a request has added runs of periods from before the job, which have no key of a request."""
+    times = {
+        run.created_at
+        for runs in past.runs.values()
+        for run in runs
+        if run.kind is RunKind.PERIOD and _is_backfill(run)
+    }
+    for at in sorted(times, reverse=True)[:MAX_REQUESTS]:
+        for incident in await store.incidents(namespace, past.job.identity, since=at, until=at):
+            is_backfill = incident.kind is IncidentKind.REQUESTED and incident.subject == RunKind.BACKFILL
+            if is_backfill and parsed_detail(incident.detail).get("request") == request:
+                return True
+    return False
 
 
 def _is_backfill(run: RunRecord) -> bool:

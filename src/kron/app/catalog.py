@@ -16,6 +16,7 @@ from kron.app.backfill import (
     check_size,
     keys_of,
     read_past,
+    was_made,
 )
 from kron.app.budget import CpuBudget
 from kron.app.query import Query, check_identity
@@ -133,6 +134,7 @@ class _Backfill(NamedTuple):
     past: PastPeriods
     selected: list[EpochSeconds]
     requested: frozenset[str]
+    is_repeated: bool
 
 
 def _no_wake() -> None:
@@ -337,15 +339,16 @@ class Catalog:
             selected = past.selected(periods, wanted.only)
             keys = keys_of(identity, request, periods)
             known = await self._store.find_runs(self._namespace, keys) if keys else []
-            return _Backfill(state, past, selected, frozenset(run.key for run in known))
+            is_repeated = bool(known) or await was_made(self._store, self._namespace, past, request)
+            return _Backfill(state, past, selected, frozenset(run.key for run in known), is_repeated)
 
         def decide(records: _Backfill, now: int) -> Decision[BackfillResult]:
-            state, past, selected, requested = records
+            state, past, selected, requested, is_repeated = records
             decided = [time for time in selected if time <= past.job.cursor]
             runs = [past.run_of(time, request=request, now=now) for time in decided]
             done = past.requested()
             # A repeated request runs none of them again, not even one that got the period's own row.
-            again = done if requested else frozenset()
+            again = done if is_repeated else frozenset()
             added = [run for run in runs if run.key not in requested and run.nominal_time not in again]
             repeated = done - {run.nominal_time for run in added}
             undecided = len(selected) - len(decided)
