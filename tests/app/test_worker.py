@@ -10,7 +10,7 @@ import pytest
 from kron.app.worker import Worker, WorkerOptions
 from kron.core.errors import StoreError
 from kron.core.plan.registration import create
-from kron.core.plan.step import Limits
+from kron.core.plan.step import Limits, Ownership
 from kron.core.time.instant import milliseconds_of
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
@@ -137,4 +137,27 @@ async def test_a_worker_holds_its_lease_under_the_name_of_its_options() -> None:
     unnamed = [Worker(store, clock, {}, namespace=SPACE) for _ in range(2)]
     assert named.engine.owner == "ann"
     assert len({worker.engine.owner for worker in unnamed}) == 2
+    await store.close()
+
+
+async def test_a_worker_that_leaves_while_it_takes_over_starts_nothing_and_hands_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, clock = SqliteStore(), SimulatedClock(NOON)
+    await register(store, clock, "all")
+    clock.jump_to(NOON + MINUTE)
+    worker = plain_worker(store, clock)
+    acquire = store.acquire
+
+    async def slow(*args: object, **options: object) -> Ownership:
+        worker.leave()
+        return await acquire(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "acquire", slow)
+    await worker.run()
+    assert await store.runs(SPACE, "job") == []
+    successor = plain_worker(store, clock)
+    monkeypatch.setattr(store, "acquire", acquire)
+    await successor.take_over()
+    successor.kill()
     await store.close()

@@ -1,7 +1,11 @@
 """What is deployed: the chart renders to the manifests, and the operator may do exactly what it does."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from kron.fronts.operator.operator import lease_name_of
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
 from tests.kubernetes.api_server import Fault
@@ -18,6 +23,7 @@ from tests.kubernetes.cluster import Cluster, kronjob, minute, running_cluster
 from tools.crd import CHART, DEPLOY, texts
 
 HELM = DEPLOY / "helm" / "kron-operator"
+HELM_PROGRAM = shutil.which("helm", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 Objects = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -68,6 +74,44 @@ def test_the_chart_with_its_defaults_is_the_kustomization() -> None:
         assert all((DEPLOY / folder / name).exists() for name in kustomization["resources"])
 
 
+SETS: list[dict[str, Any]] = [
+    {},
+    {"watchNamespace": "team", "replicas": 3, "leaseSeconds": 30, "logLevel": "debug"},
+    {"historySecret": "history", "image": {"repository": "registry.example/kron", "tag": "1.2.3"}},
+    {
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+    },
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HELM_PROGRAM is None, reason="Helm is not installed")
+@pytest.mark.parametrize("changes", SETS)
+def test_helm_renders_the_same_objects(changes: dict[str, Any], tmp_path: Path) -> None:
+    given = tmp_path / "values.yaml"
+    given.write_text(yaml.safe_dump(changes))
+    assert HELM_PROGRAM is not None
+    command = [HELM_PROGRAM, "template", "kron", str(HELM), "--namespace", "system", "--values", str(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    wanted = rendered({**values(), **changes}, release="kron", namespace="system")
+    assert objects_in(done.stdout) == wanted
+    if changes.get("nodeSelector"):
+        pod = wanted["Deployment", "kron-operator"]["spec"]["template"]["spec"]
+        assert {name: pod[name] for name in changes} == changes
+
+
+@pytest.mark.skipif(HELM_PROGRAM is None, reason="Helm is not installed")
+def test_helm_refuses_values_that_the_schema_does_not_have() -> None:
+    assert HELM_PROGRAM is not None
+    command = [HELM_PROGRAM, "template", "kron", str(HELM), "--set", "replica=2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "replica" in done.stderr
+
+
 def test_the_values_have_a_schema_and_reach_the_operator() -> None:
     schema = json.loads((HELM / "values.schema.json").read_text())
     jsonschema.validate(values(), schema)
@@ -114,7 +158,8 @@ async def test_every_verb_that_is_granted_is_used_and_no_other(namespace: str) -
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    options = {"namespace": namespace or None, "lease_namespace": "kron-system"}
+    lease = lease_name_of(namespace or None)
+    options = {"namespace": namespace or None, "lease_namespace": "kron-system", "lease_name": lease}
     async with running_cluster(**options) as cluster:
         cluster.server.rules = rules
         await _use_everything(cluster, namespace or "default")
@@ -123,6 +168,7 @@ async def test_every_verb_that_is_granted_is_used_and_no_other(namespace: str) -
             for each in cluster.server.requests
         }
     assert used == granted
+    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [[lease]]
 
 
 @pytest.mark.parametrize("namespace", ["", "team"])

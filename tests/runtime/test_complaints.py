@@ -309,6 +309,21 @@ async def test_row_26_a_restart_does_not_replace_what_runs(stage: Stage, file: S
     assert await stage.seen() == ["STARTED due"]
 
 
+async def test_row_26_what_was_to_be_replaced_ends_although_its_owner_died_before_it_could_end_it(
+    stage: Stage, file: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.add(job_of(overlap="replace"), script=[Step.HANG])
+    await stage.run()
+    await stage.until(NOON + MINUTE)
+    with monkeypatch.context() as owner:
+        owner.setattr(stage.launcher, "end", lambda run: None)
+        await stage.until(NOON + 2 * MINUTE)
+    await die(stage, file, away=2 * SECOND)
+    await stage.advance(SECOND)
+    assert len(stage.launcher.asked_to_end) == 1
+    assert await stage.seen() == ["CANCELLED replaced", "SUCCESS due"]
+
+
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER, Fault.LOSE, Fault.DELAY], ids=str)
 async def test_row_27_a_slot_has_one_run_although_the_store_is_slow_or_fails(
     file: SqliteStore, fault: Fault

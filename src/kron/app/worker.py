@@ -274,10 +274,10 @@ class Worker:
         """Stand by, take over and run until `leave`; after a lost lease or a drain, stand by again."""
         try:
             while not self._is_leaving:
-                if not await self._is_asked_to_drain() and await self._took_over():
-                    await self._work()
-                else:
+                if await self._is_asked_to_drain() or not await self._took_over():
                     await self._stand_by()
+                elif not self._is_leaving:
+                    await self._work()
         finally:
             await self._watch.close()
             await self.stop()

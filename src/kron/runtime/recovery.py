@@ -19,7 +19,10 @@ async def recover_orphans(
     report: ReportSink,
     now: int,
 ) -> list[RunReport]:
-    """Let launchers adopt the runs in flight of some shards; return an orphan report for each of the rest."""
+    """Let launchers adopt the runs in flight of some shards; return an orphan report for each of the rest.
+
+    A run that was to be replaced is ended again: its owner may have gone before it could do so.
+    """
     left = [run for run in await store.in_flight(ownership) if shard_of(run.identity) in shards]
     if not left:
         return []
@@ -32,6 +35,9 @@ async def recover_orphans(
         runs = [run for run in left if jobs[run.identity].launcher_kind == kind]
         launches = [Launch(jobs[run.identity], run) for run in runs]
         adopted = await launcher.adopt(launches, report) if launcher else frozenset()
+        for run in runs:
+            if launcher is not None and run.key in adopted and run.reason is Reason.REPLACED:
+                launcher.end(run)
         reports += [
             RunReport(run.identity, run.key, run.attempt, RunEvent.ORPHANED, now)
             for run in runs

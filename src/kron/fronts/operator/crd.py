@@ -279,6 +279,7 @@ COLUMNS = (
     ("Suspended", "boolean", ".spec.policy.suspend", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Zone", "string", ".spec.timezone", 1),
+    ("Paused", "string", ".status.paused", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 

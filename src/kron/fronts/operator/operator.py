@@ -26,6 +26,11 @@ from kron.telemetry.decision_log import DecisionLog
 LEASE_NAME = "kron-operator"
 
 
+def lease_name_of(namespace: str | None) -> str:
+    """Return the name of the Lease of operators for one namespace, or for all of them."""
+    return "-".join(filter(None, (LEASE_NAME, namespace)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
     """How an operator behaves.

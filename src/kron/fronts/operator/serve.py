@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
-from kron.fronts.operator.operator import LEASE_NAME, Operator, OperatorOptions
+from kron.fronts.operator.operator import Operator, OperatorOptions, lease_name_of
 from kron.fronts.operator.probes import ProbeServer
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
@@ -38,7 +38,7 @@ async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> N
     options = OperatorOptions(
         namespace=settings.namespace,
         lease_namespace=settings.lease_namespace or access.namespace,
-        lease_name=settings.lease_name or "-".join(filter(None, (LEASE_NAME, settings.namespace))),
+        lease_name=settings.lease_name or lease_name_of(settings.namespace),
         lease_duration=timedelta(seconds=settings.lease_seconds),
     )
     history = None if settings.history_url is None else open_store(settings.history_url)

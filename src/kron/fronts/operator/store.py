@@ -300,6 +300,8 @@ class KubernetesStore(SqliteStore):
         try:
             await self._api.patch_status(KRONJOBS, *kronjob.place, {"status": status})
         except (ApiError, ApiUnavailableError) as error:
+            if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
+                return  # it was deleted in the meantime
             raise _unavailable(error) from error
 
     def _numbered(self, change: Change) -> Change:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
@@ -134,9 +134,16 @@ class ApiClient:
             if not token:
                 return ResourceList(items, version)
 
-    async def create(self, resource: Resource, namespace: str | None, document: Document) -> Document:
-        """Create an object."""
-        return await self._call("create", resource, resource.path(namespace), body=document)
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        document: Document,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> Document:
+        """Create an object; `check` is called directly before each time that is sent, and may raise."""
+        return await self._call("create", resource, resource.path(namespace), body=document, check=check)
 
     async def replace(self, resource: Resource, namespace: str, document: Document) -> Document:
         """Replace an object whose `resourceVersion` is still that of the document."""
@@ -221,12 +228,13 @@ class ApiClient:
         query: Mapping[str, str | None] | None = None,
         body: Document | None = None,
         part: str | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Document:
         """Send a request, again while the server refuses it for its load; other errors are raised."""
         name = resource.plural if part is None else f"{resource.plural}/{part}"
         for number in range(MAX_TRIES):
             self.requests[verb, name] += 1
-            response = await self._send(METHODS[verb], path, query or {}, body)
+            response = await self._send(METHODS[verb], path, query or {}, body, check)
             if response.status < HTTPStatus.BAD_REQUEST:
                 return _document_of(response)
             error = _error_of(response)
@@ -236,13 +244,18 @@ class ApiClient:
         raise AssertionError("the last try returns or raises")
 
     async def _send(
-        self, method: str, path: str, query: Mapping[str, str | None], body: Document | None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None],
+        body: Document | None,
+        check: Callable[[], None],
     ) -> Response:
         data, target = self._request(method, path, query, body)
         try:
             async with asyncio.timeout(self._request_s):
                 connection, response = await self._http.send(
-                    data, target, connect_s=CONNECT_S, max_body=MAX_RESPONSE
+                    data, target, connect_s=CONNECT_S, max_body=MAX_RESPONSE, check=check
                 )
                 await connection.read_rest(response)
         except (OSError, TimeoutError) as cause:

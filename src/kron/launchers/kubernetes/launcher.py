@@ -151,10 +151,11 @@ class KubernetesLauncher(RemoteLauncher):
         if self.check is not None:
             self.check(settings_of(launch.job.launcher))
         job = job_document(launch)
-        check_lease(launch)
         try:
             try:
-                document = await self._api.create(JOBS, place.namespace, job)
+                document = await self._api.create(
+                    JOBS, place.namespace, job, check=partial(check_lease, launch)
+                )
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
