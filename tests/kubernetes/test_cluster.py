@@ -272,6 +272,49 @@ async def test_the_api_server_validates_defaults_and_prunes(site: Site) -> None:
         await site.edit("a", lambda document: document["spec"].update(identity="other"))
 
 
+async def test_what_a_schema_cannot_express_is_a_condition(site: Site) -> None:
+    site.start()
+    await site.add("wrong", "61 * * * *")
+    days = {"days": ["2000-01-01..2100-01-01"]}
+    calendar = {"apiVersion": KRONCALENDARS.api_version, "kind": KRONCALENDARS.kind, "spec": days}
+    await site.api.create(KRONCALENDARS, site.namespace, {**calendar, "metadata": {"name": "always"}})
+    await site.add("never", "* * * * * *", constraints={"avoid": {"calendars": ["always"]}})
+
+    async def holds(name: str, kind: str) -> str:
+        status = (await site.get(name)).get("status") or {}
+        met = [each for each in status.get("conditions") or () if each["status"] == "True"]
+        return next((each["message"] for each in met if each["type"] == kind), "")
+
+    assert "61" in await site.until(lambda: holds("wrong", "InvalidSpec"))
+    assert await site.until(lambda: holds("never", "Unschedulable"))
+    assert await site.jobs() == []
+
+
+async def test_a_retry_has_a_job_of_its_own_and_jobs_beyond_the_limits_are_deleted(site: Site) -> None:
+    site.start()
+    await site.add("a", "*/5 * * * * *", policy={"retryDelay": "0s"}, failedJobsHistoryLimit=0)
+    ended: dict[str, Doc] = {}
+
+    async def retry() -> Doc | None:
+        """Return the Job of a second attempt; the first one of each period fails."""
+        for job in await site.jobs():
+            notes = job["metadata"]["annotations"]
+            if notes["kron.io/attempt"] == "2":
+                return job
+            if notes["kron.io/idempotency-key"] not in ended:
+                ended[notes["kron.io/idempotency-key"]] = job
+                await site.end(job, failed=True)
+        return None
+
+    second = await site.until(retry)
+    first = ended[second["metadata"]["annotations"]["kron.io/idempotency-key"]]
+
+    async def is_deleted() -> bool:
+        return first["metadata"]["name"] not in [each["metadata"]["name"] for each in await site.jobs()]
+
+    await site.until(is_deleted)
+
+
 async def test_an_operator_that_is_killed_is_replaced_and_no_period_has_two_jobs(site: Site) -> None:
     site.start()
     await site.add("a", "* * * * * *", policy={"concurrency": "allow", "deadline": "never"})
