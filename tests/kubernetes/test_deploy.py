@@ -231,3 +231,51 @@ async def test_a_kubeconfig_leads_to_a_cluster(tmp_path: Path) -> None:
         api = ApiClient(access)
         assert (await api.list(KRONJOBS)).items == []
         api.close()
+
+
+def with_plugin(folder: Path, server: str, script: str) -> Path:
+    """Write a kubeconfig whose user is a credential plugin."""
+    plugin = {"command": "sh", "args": ["-c", script], "env": [{"name": "FOLDER", "value": str(folder)}]}
+    config = {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"exec": plugin}}],
+    }
+    file = folder / "config"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+async def test_a_credential_plugin_is_run_again_when_its_token_is_refused(tmp_path: Path) -> None:
+    from kron.launchers.kubernetes.access import from_kubeconfig
+    from kron.launchers.kubernetes.api import KRONJOBS
+
+    script = """
+        echo "$KUBERNETES_EXEC_INFO" >> "$FOLDER/runs"
+        printf '{"kind": "ExecCredential", "status": {"token": "%s"}}' "$(cat "$FOLDER/token")"
+    """
+    (tmp_path / "token").write_text("first")
+    async with running_cluster() as cluster:
+        cluster.server.token = "first"
+        api = ApiClient(from_kubeconfig(with_plugin(tmp_path, cluster.server.url, script)))
+        for token in ("first", "first", "second"):
+            cluster.server.token = token
+            (tmp_path / "token").write_text(token)
+            assert (await api.list(KRONJOBS)).items == []
+        api.close()
+    runs = [json.loads(line) for line in (tmp_path / "runs").read_text().splitlines()]
+    assert [each["kind"] for each in runs] == ["ExecCredential"] * 2
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"), [("echo secret >&2; exit 3", "status 3"), ("echo secret", "no credential")]
+)
+def test_a_credential_plugin_that_fails_is_named_without_its_output(
+    tmp_path: Path, script: str, reason: str
+) -> None:
+    from kron.launchers.kubernetes.access import InvalidAccessError, from_kubeconfig
+
+    with pytest.raises(InvalidAccessError, match=reason) as failed:
+        from_kubeconfig(with_plugin(tmp_path, "http://127.0.0.1:1", script))
+    assert "secret" not in str(failed.value)

@@ -3,12 +3,13 @@
 import os
 import ssl
 import tempfile
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kron.core.errors import InputError
+from kron.launchers.kubernetes.credentials import CredentialPlugin
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -28,17 +29,25 @@ def _no_token() -> str | None:
     """Return no token: a client certificate, or nothing, identifies the caller."""
 
 
+def _no_other() -> bool:
+    """Return that there is no other credential than the one that was refused."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
     """The URL of an API server, the TLS context of its connections, and the token of each request.
 
     `token` is called for each request, because the tokens of service accounts are replaced every hour.
+    `refused` is called when the server does not accept it, and returns whether another try may have more
+    success.
     """
 
     server: str
     tls: ssl.SSLContext | None = None
     token: Callable[[], str | None] = field(default=_no_token)
     namespace: str = DEFAULT_NAMESPACE
+    refused: Callable[[], bool] = field(default=_no_other)
 
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
@@ -86,14 +95,30 @@ def from_kubeconfig(path: Path, context: str | None = None) -> ClusterAccess:
     server = cluster.get("server")
     if not isinstance(server, str):
         raise _invalid(path, "the cluster has no server")
-    if "exec" in user or "auth-provider" in user:
-        raise _invalid(path, "credential plugins are not supported; use a token or a client certificate")
+    if "auth-provider" in user:
+        raise _invalid(path, "auth-provider is not supported; use exec, a token or a client certificate")
+    settings = user.get("exec")
+    plugin = CredentialPlugin(settings) if isinstance(settings, Mapping) else None
+    if plugin is not None:
+        user = {**user, **_certificate_of(path, plugin)}
     return ClusterAccess(
         server.rstrip("/"),
         _tls_of(path, cluster, user) if server.startswith("https:") else None,
-        _token_of(path, user),
+        _token_of(path, user) if plugin is None else plugin.token,
         str(chosen.get("namespace") or DEFAULT_NAMESPACE),
+        _no_other if plugin is None else plugin.refused,
     )
+
+
+def _certificate_of(path: Path, plugin: CredentialPlugin) -> dict[str, str]:
+    """Return the client certificate of a credential plugin as a kubeconfig spells it, if there is one."""
+    try:
+        credential = plugin.credential()
+    except ValueError as cause:
+        raise _invalid(path, str(cause)) from cause
+    parts = {"certificate": "clientCertificateData", "key": "clientKeyData"}
+    given = {name: credential[part] for name, part in parts.items() if credential.get(part)}
+    return {f"client-{name}-data": b64encode(str(text).encode()).decode() for name, text in given.items()}
 
 
 def _invalid(path: Path, reason: str) -> InvalidAccessError:

@@ -199,10 +199,7 @@ class ApiClient:
         except (OSError, TimeoutError) as cause:
             raise _unavailable(cause) from cause
         try:
-            if response.status == HTTPStatus.GONE:
-                raise WatchExpiredError
-            if response.status != HTTPStatus.OK:
-                raise _error_of(response)
+            self._check_watch(response)
             rest = b""
             while True:
                 async with asyncio.timeout(SILENCE_S):
@@ -217,6 +214,15 @@ class ApiClient:
             raise _unavailable(cause) from cause
         finally:
             self._http.release(connection, response)
+
+    def _check_watch(self, response: Response) -> None:
+        """Raise an error unless a watch was opened."""
+        if response.status == HTTPStatus.GONE:
+            raise WatchExpiredError
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self.access.refused()
+        if response.status != HTTPStatus.OK:
+            raise _error_of(response)
 
     # --- requests ----------------------------------------------------------------------------------
 
@@ -238,6 +244,8 @@ class ApiClient:
             if response.status < HTTPStatus.BAD_REQUEST:
                 return _document_of(response)
             error = _error_of(response)
+            if error.status == HTTPStatus.UNAUTHORIZED and number == 0 and self.access.refused():
+                continue
             if error.status != HTTPStatus.TOO_MANY_REQUESTS or number == MAX_TRIES - 1:
                 raise error
             await asyncio.sleep(min(error.retry_after_s or 0.1 * 2**number, MAX_WAIT_S))
