@@ -141,7 +141,7 @@ mutation: $(VENV)/.dev .cache/tmp ## change one detail of app, stores, launchers
 .PHONY: fuzz
 fuzz: $(VENV)/.dev .cache/tmp ## send generated texts to the readers of crontabs and krontabs, and requests to every route of the service, from a fresh seed (ARGS=... for schemathesis)
 	@$(SAY) "fuzzing the readers of crontabs and krontabs, a minute ..."
-	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=soak -k "any_text or percent" \
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=soak -o timeout=0 -k "any_text or percent" \
 		tests/core/cron/test_vixie.py tests/core/cron/test_crontab.py tests/core/job/test_from_crontab.py tests/core/job/test_krontab.py
 	@$(SAY) "fuzzing the API, some minutes (a failure is printed with its seed and a request that shows it) ..."
 	@$(BIN)/python -m tests.service.fuzz $(ARGS)
