@@ -1,0 +1,496 @@
+"""`python -m tests.abuse.protections`: removes each protection from a copy of Kron; the test of its line must fail.
+
+The table of these rows is in `docs/explanation/threat-model.md`.
+"""
+# ruff: noqa: E501 - the words of the source stand as they are there
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "explanation" / "threat-model.md"
+BEGIN, END = "<!-- protections: begin -->", "<!-- protections: end -->"
+COPIED = (
+    "src",
+    "tests",
+    "docs",
+    "tools",
+    "bench",
+    "examples",
+    "constraints.txt",
+    "hashes.txt",
+    "pyproject.toml",
+)
+# A removed protection may make a test wait for ever; that is a failure, too.
+MAX_S = 300
+SERVICE, AUTH, LAUNCHERS = "fronts/service", "fronts/service/auth", "launchers"
+
+
+class Protection(NamedTuple):
+    """What is promised, the words of the source that keep it, what stands there without, and the test."""
+
+    promise: str
+    path: str
+    old: str
+    new: str
+    test: str
+
+
+def _abuse(name: str) -> str:
+    return f"tests/service/test_abuse.py::test_a_hostile_request_costs_no_more_processor_time_than_its_budget[{name}]"
+
+
+PROTECTIONS = (
+    # --- starting is isolated from answering ---
+    Protection(
+        "the worker has a process of its own",
+        f"{SERVICE}/serve.py",
+        "if store_kind_of(settings.store_url) == MEMORY_KIND:",
+        "if True:",
+        "tests/service/test_worker_process.py::test_starts_go_out_while_the_api_is_frozen",
+    ),
+    Protection(
+        "idle connections make room for new ones",
+        f"{AUTH}/tls.py",
+        "if len(self.connections) > self.max_open and self.idle:",
+        "if False:",
+        "tests/service/test_fairness.py::test_a_thousand_idle_connections_stop_neither_starts_nor_answers",
+    ),
+    Protection(
+        "a preview has a budget of processor time",
+        "app/budget.py",
+        "return processor_time() >= self._ends_at",
+        "return False",
+        _abuse("what if no time were found"),
+    ),
+    Protection(
+        "a list of schedules has a budget",
+        "app/query.py",
+        "for job in budget.each(jobs)",
+        "for job in jobs",
+        "tests/service/test_abuse.py::test_a_list_of_costly_schedules_is_refused_or_shortened_within_its_budget",
+    ),
+    Protection(
+        "a page of an export has a budget",
+        f"{SERVICE}/definitions.py",
+        "            if budget.is_spent:\n                break\n        return shown",
+        "        return shown",
+        "tests/service/auth/test_limits.py::test_a_page_of_an_export_ends_when_its_processor_time_is_spent",
+    ),
+    # --- attacks that were reproduced ---
+    Protection(
+        "no route parses a cookie",
+        f"{AUTH}/middleware.py",
+        'scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]',
+        "pass",
+        _abuse("a cookie of backslashes"),
+    ),
+    Protection(
+        "a slow head is given up",
+        f"{AUTH}/tls.py",
+        "self._timer = self.loop.call_later(self.timeout_s, self._disconnect)",
+        "self._timer = self.loop.call_later(3600, self._disconnect)",
+        "tests/service/auth/test_hostile.py::test_a_head_that_comes_drop_by_drop_is_given_up",
+    ),
+    Protection(
+        "a dripping body is given up",
+        f"{SERVICE}/api/middleware.py",
+        "if not is_whole and self._clock.monotonic() - since > allowed_s:",
+        "if False:",
+        "tests/service/auth/test_hostile.py::test_a_body_that_comes_drop_by_drop_is_given_up",
+    ),
+    Protection(
+        "responses that are not read are given up",
+        f"{AUTH}/tls.py",
+        "self._write_timer = self.loop.call_later(self.timeout_s, self.transport.abort)",
+        "pass",
+        "tests/service/auth/test_hostile.py::test_a_client_that_does_not_read_its_responses_is_disconnected",
+    ),
+    Protection(
+        "a body in tiny parts is refused",
+        f"{AUTH}/tls.py",
+        "if self._parts > FREE_PARTS and self._bytes < MIN_PART * self._parts:",
+        "if False:",
+        "tests/service/auth/test_hostile.py::test_a_body_in_tiny_parts_is_refused",
+    ),
+    Protection(
+        "headers are bounded by their sum",
+        f"{SERVICE}/api/middleware.py",
+        'if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD:',
+        "if False:",
+        "tests/service/auth/test_hostile.py::test_headers_are_bounded_by_the_sum_of_all",
+    ),
+    Protection(
+        "errors of bulk lines hold no values",
+        f"{SERVICE}/bulk.py",
+        "self._errors.append((number, _without_values(spec)))",
+        "self._errors.append((number, spec))",
+        "tests/service/test_abuse.py::test_bulk_lines_of_nested_lists_do_not_fill_the_memory",
+    ),
+    Protection(
+        "invalid lines are described within a budget",
+        f"{SERVICE}/bulk.py",
+        "return bool(self._errors) and self._budget.is_spent",
+        "return False",
+        _abuse("20,000 lines of unknown zones"),
+    ),
+    Protection(
+        "unknown fields are named up to a limit",
+        "core/fields.py",
+        "for name in unknown[:MAX_UNKNOWN]:",
+        "for name in unknown:",
+        _abuse("45,000 unknown fields"),
+    ),
+    Protection(
+        "a range has at most a hundred years",
+        "app/backfill.py",
+        "if wanted.end - wanted.start > MAX_RANGE_S:",
+        "if False:",
+        _abuse("a dry run over all years"),
+    ),
+    Protection(
+        "a sign-in form has at most 16 KiB",
+        f"{SERVICE}/api/middleware.py",
+        "return min(self._max_body, MAX_SIGN_IN) if path == SIGN_IN else self._max_body",
+        "return 8 * self._max_body",
+        _abuse("a form of a megabyte"),
+    ),
+    Protection(
+        "a duration has at most 200 characters",
+        "core/time/duration.py",
+        "if len(value) <= MAX_LENGTH else None",
+        "if True else None",
+        _abuse("a duration of a megabyte"),
+    ),
+    Protection(
+        "a time zone has at most 100 characters",
+        "core/time/zone.py",
+        "if len(key) > MAX_KEY or key in HOST_KEYS",
+        "if key in HOST_KEYS",
+        _abuse("a time zone of a megabyte"),
+    ),
+    Protection(
+        "references to secrets are read in linear time",
+        "launchers/secret.py",
+        r"([^{}\s]{1,200})",
+        r"([^}\s]+)",
+        _abuse("references that do not end"),
+    ),
+    Protection(
+        "errors quote a part of the request",
+        f"{SERVICE}/api/problem.py",
+        "shown = text if len(text) <= most else",
+        "shown = text if True else",
+        "tests/service/auth/test_hostile.py::test_an_error_quotes_no_more_than_a_part_of_the_request",
+    ),
+    # --- tenants share fairly ---
+    Protection(
+        "requests to executors are limited per user",
+        "launchers/delivery.py",
+        "per_tenant=max_requests,",
+        "per_tenant=9_999,",
+        "tests/service/test_fairness.py::test_an_executor_that_never_answers_takes_nothing_from_other_tenants",
+    ),
+    Protection(
+        "every user has reserved requests",
+        "launchers/fair_queue.py",
+        "if self._is_full and count >= self._reserved:",
+        "if self._is_full:",
+        "tests/launchers/http/test_launcher.py::test_the_operators_limit_of_a_tenant_holds_and_others_have_their_reserved_slots",
+    ),
+    Protection(
+        "processes are limited per user",
+        "launchers/process/launcher.py",
+        "            per_tenant=most,",
+        "            per_tenant=9_999,",
+        "tests/service/test_fairness.py::test_processes_that_never_end_take_nothing_from_other_tenants",
+    ),
+    Protection(
+        "open runs are limited per user",
+        "runtime/turns.py",
+        "if self._open[tenant] >= self._most or len(state.runs) >= MAX_OPEN_RUNS:",
+        "if False:",
+        "tests/service/test_fairness.py::test_runs_that_never_end_leave_room_for_other_tenants",
+    ),
+    Protection(
+        "tasks of Celery are published in threads per user",
+        f"{LAUNCHERS}/celery/launcher.py",
+        "most=TOTAL_FACTOR * MAX_THREADS,\n            per_tenant=MAX_THREADS,",
+        "most=MAX_THREADS,\n            per_tenant=0,",
+        "tests/service/test_fairness.py::test_a_queue_of_the_broker_that_hangs_takes_nothing_from_other_tenants",
+    ),
+    Protection(
+        "a result that cannot be read concerns its own task",
+        f"{LAUNCHERS}/celery/publish.py",
+        "except DECODING_ERRORS as cause:",
+        "except ZeroDivisionError as cause:",
+        "tests/launchers/celery/test_awaiting.py::test_a_result_that_cannot_be_read_ends_its_own_run_and_no_other",
+    ),
+    Protection(
+        "a take-over does not wait for a namespace",
+        f"{LAUNCHERS}/kubernetes/launcher.py",
+        "            if self._by_namespace:\n                self._adopt_later",
+        "            if False:\n                self._adopt_later",
+        "tests/service/test_kubernetes.py::test_a_namespace_that_hangs_takes_nothing_from_other_tenants",
+    ),
+    Protection(
+        "a user has half of the slots of a DAG worker",
+        "app/dag/worker.py",
+        "most_of_user=max(1, slots // 2) if free > 0 else 1,",
+        "most_of_user=None,",
+        "tests/app/dag/test_worker.py::test_tasks_that_never_end_leave_slots_to_other_users",
+    ),
+    Protection(
+        "outputs are displaced where the most are",
+        "app/output.py",
+        "of_tenants.setdefault(_tag_in(path), [])",
+        'of_tenants.setdefault("", [])',
+        "tests/app/test_output.py::test_a_tenant_displaces_its_own_outputs_and_not_those_of_others",
+    ),
+    Protection(
+        "a user has a quota of requested runs",
+        f"{AUTH}/tenancy.py",
+        "if count + added[owner] > self.max_open:",
+        "if False:",
+        "tests/service/auth/test_limits.py::test_a_backfill_counts_against_the_quota_of_open_runs",
+    ),
+    # --- an open service is not open to the web ---
+    Protection(
+        "without authentication only loopback",
+        f"{SERVICE}/serve.py",
+        "if settings.insecure or requires_authentication(settings) or is_loopback(settings.host):",
+        "if True:",
+        "tests/service/test_worker.py::test_an_address_others_can_reach_is_refused_unless_told_otherwise",
+    ),
+    Protection(
+        "only hosts that are served are answered",
+        f"{AUTH}/middleware.py",
+        'self._check_host(_header_of(scope, b"host") or "")',
+        "pass",
+        "tests/service/auth/test_sites.py::test_a_name_that_was_rebound_to_this_address_reads_and_writes_nothing",
+    ),
+    Protection(
+        "pages of other sites write nothing",
+        f"{AUTH}/middleware.py",
+        'if self._is_open and scope["method"] not in SAFE_METHODS and is_cross_site(scope):',
+        "if False:",
+        "tests/service/auth/test_sites.py::test_a_page_of_another_site_can_write_nothing",
+    ),
+    Protection(
+        "a body has the media type of its route",
+        f"{AUTH}/middleware.py",
+        "        check_media_type(scope, need)\n        return caller",
+        "        return caller",
+        "tests/service/auth/test_sites.py::test_no_program_starts_from_a_body_that_a_page_can_send_unasked",
+    ),
+    Protection(
+        "signing in checks the origin",
+        f"{SERVICE}/web/login.py",
+        "        # Else another site could sign a user in as another one, or out.\n        if is_cross_site(request.scope):",
+        "        if False:",
+        "tests/service/auth/test_sign_in.py::test_no_other_site_can_sign_a_user_in_or_out",
+    ),
+    # --- programs ---
+    Protection(
+        "programs are resolved before their folder",
+        f"{LAUNCHERS}/process/spec.py",
+        "return replace(settings, command=config.get(ProcessOptions).resolved(settings.command))",
+        "return settings",
+        "tests/service/auth/test_programs.py::test_the_folder_of_a_schedule_does_not_decide_which_program_runs",
+    ),
+    Protection(
+        "allowed commands are absolute",
+        f"{LAUNCHERS}/process/spec.py",
+        'if not text.startswith("/"):',
+        "if False:",
+        "tests/service/auth/test_programs.py::test_an_allowed_command_must_be_an_absolute_path",
+    ),
+    Protection(
+        "schedules set only listed variables",
+        f"{LAUNCHERS}/process/spec.py",
+        "elif not name.startswith(FREE_PREFIX) and name not in options.allowed_variables:",
+        "elif False:",
+        "tests/service/auth/test_programs.py::test_schedules_set_only_the_variables_that_the_operator_lists",
+    ),
+    Protection(
+        "variables that decide which code runs cannot be listed",
+        f"{LAUNCHERS}/process/spec.py",
+        "if is_unsafe(name) or name.startswith(RESERVED_PREFIX):",
+        "if False:",
+        "tests/service/auth/test_programs.py::test_no_operator_can_allow_a_variable_that_decides_which_code_runs",
+    ),
+    Protection(
+        "the service's environment is not inherited",
+        f"{LAUNCHERS}/process/spec.py",
+        "return names is None or is_usual or variable in names",
+        "return True",
+        "tests/service/auth/test_programs.py::test_the_environment_of_the_service_does_not_reach_processes",
+    ),
+    Protection(
+        "installed launchers need a permission",
+        f"{LAUNCHERS}/plugin.py",
+        "if allowed is None or self.kind in allowed",
+        "if True",
+        "tests/service/auth/test_programs.py::test_an_installed_launcher_needs_the_permission_of_the_operator",
+    ),
+    # --- what shows of others ---
+    Protection(
+        "another's busy schedule answers as an unknown one",
+        f"{AUTH}/tenancy.py",
+        "        if identities is not None:\n            # Without the open runs",
+        "        if False:\n            # Without the open runs",
+        "tests/service/auth/test_disclosure.py::test_a_busy_schedule_of_another_tenant_costs_what_an_unknown_one_does",
+    ),
+    Protection(
+        "audit cursors count one's own entries",
+        f"{SERVICE}/client.py",
+        "return AuditCursor(at, earlier + sum(record.at == at for record in records))",
+        "return AuditCursor(at, earlier)",
+        "tests/service/auth/test_disclosure.py::test_a_bulk_request_is_listed_page_by_page_though_all_its_entries_have_one_instant",
+    ),
+    Protection(
+        "a cursor of brackets is a bad request",
+        f"{SERVICE}/url.py",
+        "except (ValueError, RecursionError) as cause:\n        raise invalid_cursor(cursor) from cause",
+        "except ValueError as cause:\n        raise invalid_cursor(cursor) from cause",
+        "tests/service/auth/test_disclosure.py::test_a_cursor_that_is_none_is_a_bad_request",
+    ),
+    Protection(
+        "no log line has control characters",
+        "telemetry/log_format.py",
+        "return one_line(super().formatMessage(record))",
+        "return super().formatMessage(record)",
+        "tests/service/auth/test_disclosure.py::test_no_name_steers_a_terminal_or_forges_a_line_of_the_log",
+    ),
+    Protection(
+        "special-purpose addresses are refused",
+        f"{LAUNCHERS}/http/egress.py",
+        "return address.is_global and not is_special",
+        "return address.is_global",
+        "tests/service/auth/test_disclosure.py::test_a_schedule_cannot_send_to_a_special_purpose_address",
+    ),
+    Protection(
+        "no answer is cached or sniffed",
+        f"{SERVICE}/api/middleware.py",
+        'message["headers"] = [*message["headers"], *missing]',
+        "pass",
+        "tests/service/auth/test_disclosure.py::test_every_answer_forbids_caching_and_sniffing",
+    ),
+    Protection(
+        "user names beyond ASCII deploy workflows",
+        f"{AUTH}/principal.py",
+        'else f"_{ord(character):x}_"',
+        "else character",
+        "tests/service/auth/test_disclosure.py::test_users_of_any_name_deploy_workflows",
+    ),
+    Protection(
+        "starts are signed with a key per user",
+        f"{LAUNCHERS}/http/launcher.py",
+        "key = signing_key_of(self._secret, settings.user_id) if payload is None else self._secret",
+        "key = self._secret",
+        "tests/service/auth/test_disclosure.py::test_the_start_of_one_tenant_does_not_look_like_that_of_another",
+    ),
+    # --- operators ---
+    Protection(
+        "settings that weaken something say so",
+        f"{SERVICE}/serve.py",
+        '        _log.warning("%s", sentence)',
+        "        pass",
+        "tests/service/auth/test_operator.py::test_a_service_and_a_worker_say_at_their_start_what_weakens_them",
+    ),
+    Protection(
+        "secrets are encrypted in the store",
+        f"{LAUNCHERS}/secret.py",
+        "        if self._first is None or not secret:\n            return launcher_text_of(settings)",
+        "        if True:\n            return launcher_text_of(settings)",
+        "tests/service/test_secrets.py::test_secrets_are_encrypted_in_the_store_and_arrive_at_the_executor",
+    ),
+    Protection(
+        "every key of the list decrypts",
+        f"{LAUNCHERS}/secret.py",
+        "self._ciphers = {cipher.name: cipher for cipher in ciphers}",
+        "self._ciphers = {cipher.name: cipher for cipher in ciphers[:1]}",
+        "tests/service/test_secrets.py::test_keys_are_rotated_with_a_list_and_a_command",
+    ),
+    Protection(
+        "secrets of a schedule are bound to it",
+        f"{LAUNCHERS}/secret.py",
+        "sealed = self._first.seal(json.dumps(secret).encode(), identity.encode())",
+        'sealed = self._first.seal(json.dumps(secret).encode(), b"")',
+        "tests/service/test_secrets.py::test_a_secret_that_was_moved_to_another_schedule_is_refused",
+    ),
+)
+
+
+def page_table() -> str:
+    """Return the rows as the page has them."""
+    lines = ["| protection | where | test |", "|---|---|---|"]
+    for row in PROTECTIONS:
+        name = row.test.removeprefix("tests/").replace("[", " [")
+        lines.append(f"| {row.promise} | `{row.path}` | `{name}` |")
+    return "\n".join(lines)
+
+
+def removed(row: Protection, folder: Path) -> str | None:
+    """Remove a protection from a copy of the project, and return the failure of its test, or None."""
+    for name in COPIED:
+        source, copy = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    file = folder / "src" / "kron" / row.path
+    text = file.read_text()
+    assert text.count(row.old) == 1, f"{row.path}: {row.old}"
+    file.write_text(text.replace(row.old, row.new))
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "TEST_PATIENCE_S": "30"}
+    words = [sys.executable, "-m", "pytest", "-q", "-x", row.test]
+    try:
+        done = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=MAX_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "it does not end"
+    if done.returncode == 0:
+        return None
+    reasons = [line for line in done.stdout.splitlines() if line.startswith("E  ")]
+    if done.returncode != 1 or not reasons:
+        return f"?? {(done.stdout + done.stderr)[-300:]}"
+    return reasons[0][1:].strip()
+
+
+def _tried(row: Protection) -> bool:
+    with TemporaryDirectory(prefix="protection-") as folder:
+        failure = removed(row, Path(folder))
+    verdict = f"fails without it: {failure[:100]}" if failure else "PASSES WITHOUT IT"
+    sys.stdout.write(f"{row.promise}: {verdict}\n")
+    sys.stdout.flush()
+    return bool(failure) and not str(failure).startswith("??")
+
+
+def main() -> int:
+    """Remove each protection in turn; exit with 1 if a test passes without one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.abuse.protections", description=__doc__)
+    parser.add_argument("--only", default="", help="protections whose promise contains a text")
+    parser.add_argument("--page", action="store_true", help="write the table into the page, and stop")
+    given = parser.parse_args()
+    if given.page:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{page_table()}\n{END}{rest.partition(END)[2]}")
+        return 0
+    rows = [row for row in PROTECTIONS if given.only in row.promise]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(_tried, rows))
+    sys.stdout.write(f"{sum(found)} of {len(found)} tests fail without their protection\n")
+    return int(not all(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
