@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kron.app.notify.channel import parse_channels
-from kron.app.notify.sender import BACKOFF, NotifyOptions, Sender
+from kron.app.notify.sender import BACKOFF, MAX_SENDING, NotifyOptions, Sender
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -279,6 +279,21 @@ async def test_a_target_that_hangs_delays_no_other(stage: Stage) -> None:
         assert len(stuck.requests) == 1
     (left,) = await stage.store.pending_notices(SPACE, limit=10)
     assert left.id == "n1"
+
+
+async def test_targets_of_one_owner_that_hang_delay_no_other_owner(stage: Stage) -> None:
+    async with http_sink() as stuck, http_sink() as sink, stage.sending({}):
+        stuck.hangs = True
+        for owner, first in (("ann", 100), ("bob", 200)):
+            notices = (
+                a_notice(first + number, f"{stuck.url}/{first + number}", identity=f"{owner}/yearly")
+                for number in range(20)
+            )
+            await stage.write(*notices)
+        await until(lambda: len(stuck.requests) == MAX_SENDING)
+        await stage.write(a_notice(1, f"{sink.url}/cem", identity="cem/yearly"))
+        await until(lambda: sink.requests)
+        assert len(stuck.requests) == MAX_SENDING
 
 
 async def test_what_was_claimed_before_a_crash_is_sent_again_as_the_same_message(stage: Stage) -> None:

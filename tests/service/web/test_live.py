@@ -184,3 +184,13 @@ def skip_to(lines: Iterator[str], wanted: str) -> None:
         if line == wanted:
             return
     raise AssertionError(f"the stream ended before {wanted}")
+
+
+async def test_streams_that_have_not_begun_count_and_forgotten_ones_do_not() -> None:
+    live = LiveUpdates(Versions().version, QUICK)
+    streams = [live.stream(ADMIN) for _ in range(MAX_OWN_STREAMS)]
+    with pytest.raises(LimitExceededError):
+        live.stream(ADMIN)
+    # Their clients were gone before the first event.
+    del streams
+    assert live.open_streams == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kron.notify")
 # Tries of one message, about four hours of them, and the delays between.
 BACKOFF = Backoff(max_attempts=30, first_delay=timedelta(seconds=1), max_delay=timedelta(minutes=10))
-# Messages that are sent at once; one target never takes more than one of them.
-MAX_SENDING = 10
+# Messages that are sent at once, in all and of one owner; a target never takes more than one of them, and an
+# owner of which none is being sent always has one.
+MAX_SENDING, MAX_OWN = 10, 5
 # After a failure of the store.
 RETRY_AFTER_MS = 5_000
 # How long a stop waits for messages that are being sent, in seconds.
@@ -111,6 +113,7 @@ class Sender:
         self._is_leaving = False
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[Queue, asyncio.Task[None]] = {}
+        self._owners: dict[Queue, str] = {}
         self._sent_at: dict[Queue, int] = {}
         # Results that the store has not taken yet.
         self._unwritten: list[NoticeRecord] = []
@@ -198,8 +201,7 @@ class Sender:
                 limits=self.options.limits,
                 now=now,
             )
-            free = MAX_SENDING - len(self._sending)
-            messages = outbox.messages[:free]
+            messages = self._admitted(outbox.messages)
             claimed = {message: message.claimed() for message in messages}
             written = [*outbox.expired, *(notice for each in claimed.values() for notice in each)]
             if written:
@@ -210,8 +212,21 @@ class Sender:
             self._begin(message._replace(notices=tuple(notices)), now)
         return outbox
 
+    def _admitted(self, due: Sequence[Message]) -> list[Message]:
+        """Return the messages to send now: targets of one owner that hang delay no other owner."""
+        own, total = Counter(self._owners[queue] for queue in self._sending), len(self._sending)
+        admitted = []
+        for message in due:
+            owner = _owner_of(message)
+            if not own[owner] or (total < MAX_SENDING and own[owner] < MAX_OWN):
+                admitted.append(message)
+                own[owner] += 1
+                total += 1
+        return admitted
+
     def _begin(self, message: Message, now: int) -> None:
         self._sent_at[message.queue] = now
+        self._owners[message.queue] = _owner_of(message)
         task = asyncio.create_task(self._send(message, now), name=f"kron notify {message.id}")
         self._sending[message.queue] = task
 
@@ -230,7 +245,7 @@ class Sender:
             result = DeliveryResult(f"it failed unexpectedly: {type(error).__name__}")
         shown = HEARTBEAT if is_ping else None if channel is None else channel.shown
         self._unwritten += self._finished(message, result, shown, now)
-        del self._sending[message.queue]
+        del self._sending[message.queue], self._owners[message.queue]
         self._called.set()
 
     def _finished(
@@ -321,3 +336,8 @@ class Sender:
         fields = {"channel": channel, "result": result, "notices": len(notices), "error": error}
         event = "notified" if result == "sent" else "notification_failed"
         self._journal.note(event, {"namespace": self._namespace, **fields})
+
+
+def _owner_of(message: Message) -> str:
+    """Return whose message it is: the names of a user's schedules start with the user."""
+    return message.notices[0].identity.partition("/")[0]

@@ -8,7 +8,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
+from weakref import finalize
 
 from kron.core.errors import StoreError
 from kron.fronts.service.auth.principal import UNRESTRICTED, Caller, LimitExceededError
@@ -80,7 +82,18 @@ class LiveUpdates:
         if caller is not UNRESTRICTED and own >= MAX_OWN_STREAMS:
             message = f"{MAX_OWN_STREAMS} pages of this caller are live already: poll instead"
             raise LimitExceededError(message, wait_s=60)
-        return self._events(caller, last_id)
+        # Counted now: of many requests at once, all could pass the check before the first stream begins.
+        self._streams[caller.name] += 1
+        release = _Once(partial(self._release, caller.name))
+        events = self._events(caller, last_id, release)
+        # One whose client is gone before its first event never runs.
+        finalize(events, release)
+        return events
+
+    def _release(self, name: str) -> None:
+        self._streams[name] -= 1
+        if not self._streams[name]:
+            del self._streams[name]
 
     def close(self) -> None:
         """End every stream and the poller."""
@@ -89,8 +102,9 @@ class LiveUpdates:
         if self._poller is not None:
             self._poller.cancel()
 
-    async def _events(self, caller: Caller, last_id: str | None) -> AsyncGenerator[bytes, None]:
-        self._streams[caller.name] += 1
+    async def _events(
+        self, caller: Caller, last_id: str | None, release: Callable[[], None]
+    ) -> AsyncGenerator[bytes, None]:
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll(), name="kron live pages")
         time = asyncio.get_running_loop().time
@@ -103,9 +117,7 @@ class LiveUpdates:
                 if time() > ends:
                     break
         finally:
-            self._streams[caller.name] -= 1
-            if not self._streams[caller.name]:
-                del self._streams[caller.name]
+            release()
 
     async def _changes(self, last_id: str | None) -> AsyncGenerator[bytes, None]:
         """Yield one event for all changes since the last one, and comments while there are none."""
@@ -141,6 +153,18 @@ class LiveUpdates:
                 await asyncio.sleep(self._times.poll)
         finally:
             self._poller = None
+
+
+class _Once:
+    """Calls a function once, however often it is called."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function: Callable[[], None] | None = function
+
+    def __call__(self) -> None:
+        function, self._function = self._function, None
+        if function is not None:
+            function()
 
 
 async def _set_within(seconds: float, event: asyncio.Event) -> bool:
