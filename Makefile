@@ -128,6 +128,11 @@ abuse: $(VENV)/.dev .cache/tmp ## attack a real service as a hostile tenant, and
 	@$(SAY) "attacking, some eight minutes (ARGS=\"--seconds 3 --minutes 1\" for less) ..."
 	@$(BIN)/python -m tests.abuse $(ARGS)
 
+.PHONY: protections
+protections: $(VENV)/.dev .cache/tmp ## remove each protection of the threat model from a copy of Kron; its test must fail (ARGS="--only cookie")
+	@$(SAY) "testing copies of the source without one protection each, some twenty minutes ..."
+	@$(BIN)/python -m tests.abuse.protections $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.dev .cache/tmp ## check that the simulator detects each of a list of injected bugs
 	@$(SAY) "simulating copies of the source with one bug each, a few minutes ..."
