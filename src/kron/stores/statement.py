@@ -21,6 +21,8 @@ LATEST_AUDIT = AuditCursor(FOR_EVER, 0)
 # How PostgreSQL reads the columns of a job that it stores in another way, or not at all.
 _READ = {"suspended": "suspended::integer", "paused": "paused::integer", "number": "0"}
 _FLAGS = frozenset({"suspended", "paused"})
+# Statuses of runs that have not ended.
+ALWAYS_OPEN = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 
 
 def _type_of(column: Column) -> str:
@@ -98,6 +100,8 @@ def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequen
     """Return the clauses that select and sort the latest runs of a namespace."""
     filters = {"latest_by_status": status, "latest_by_users": users}
     clauses = " ".join(sql[name] for name, value in filters.items() if value is not None)
+    if status in ALWAYS_OPEN:
+        clauses = f"{clauses} {sql['latest_open']}"
     return f"{sql['latest_runs']} {clauses} {sql['latest_in_order']}"
 
 

@@ -80,6 +80,8 @@ class FleetPage(NamedTuple):
     suggestion: Suggestion | None
     schedules: int
     nominal: int
+    # How many there are; more than `schedules` if not all are counted.
+    total: int = 0
 
 
 def fleet_of(

@@ -37,7 +37,8 @@ from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
 from kron.fronts.service.web.workers import lease_health
 from kron.ports import Clock
 
-# Schedules that are drawn, and past runs that are read, in pages.
+# Schedules that are drawn, how many of a larger fleet, and past runs that are read, in pages.
+PART_OF_FLEET = 3_000
 MAX_FLEET, MAX_RUNS, RUNS_PAGE = 10_000, 5_000, 1_000
 # A run is recorded at most this long before it starts, as far as the timeline looks for it.
 RECORDED_MS = 3_600_000
@@ -145,7 +146,7 @@ class NowPages:
         began = self._registrar.clock.monotonic()
         total = await self._query.count(JobFilter(tag=tag))
         answered_s = self._registrar.clock.monotonic() - began
-        jobs = await self._query.jobs(JobFilter(tag=tag), limit=MAX_FLEET)
+        jobs = await self._query.jobs(JobFilter(tag=tag), limit=_drawn_of(total))
         runs, is_whole = await self._runs(view)
         states = await self._query.states([found.job.identity for found in jobs])
         dropped = {}
@@ -177,12 +178,14 @@ class NowPages:
         self._fleets.forget(current_caller().users)
 
     async def _fleet(self) -> FleetPage:
-        jobs = await self._query.jobs(JobFilter(), limit=MAX_FLEET)
+        total = await self._query.count(JobFilter())
+        jobs = await self._query.jobs(JobFilter(), limit=_drawn_of(total))
         states = [JobState(found.job) for found in jobs]
 
         def load() -> FleetPage:
             budget = CpuBudget(WINDOWS_S)
-            return fleet_of(states, self._registrar.now(), is_spent=lambda: budget.is_spent)
+            page = fleet_of(states, self._registrar.now(), is_spent=lambda: budget.is_spent)
+            return page._replace(total=total)
 
         return await self._client.aside.run(load)
 
@@ -233,6 +236,11 @@ class NowPages:
             HealthItem("Leases", *lease_health(await self._query.leases())),
             HealthItem("Clock", "ok" if clock is None else "bad", clock or "steady"),
         ]
+
+
+def _drawn_of(total: int) -> int:
+    """Return how many schedules are drawn: all, or where these are too many, as many as are quick to draw."""
+    return MAX_FLEET if total <= MAX_FLEET else PART_OF_FLEET
 
 
 def _manual(run: RunRecord) -> tuple[str, str] | None:

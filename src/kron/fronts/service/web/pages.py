@@ -100,6 +100,9 @@ from kron.fronts.service.web.view_models import (
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 30
+# A status is searched in so many runs at once, so often for one page; those of open runs have an index.
+SEARCHED, SEARCHES = 1_000, 4
+OFTEN_FEW = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 # How many schedules are sorted by other than their names: all that match are read.
 MAX_SORTED = 2_000
 # How many of the newest runs of a schedule are searched for the last that ended, to sort by its duration.
@@ -157,6 +160,7 @@ class Pages:
         self._registrar = registrar
         self._query = registrar.catalog.query
         self.max_sorted = MAX_SORTED
+        self.searched = SEARCHED
 
     def now(self) -> int:
         """Return the current instant in milliseconds."""
@@ -324,9 +328,28 @@ class Pages:
         self, *, status: RunStatus | None = None, before: RunCursor | None = None
     ) -> tuple[list[HistoryRow], RunCursor | None]:
         """Return the latest runs of all schedules, and the cursor of the next page."""
-        runs, following = await self._query.latest(limit=RUNS, status=status, before=before)
+        if status is None or status in OFTEN_FEW:
+            runs, following = await self._query.latest(limit=RUNS, status=status, before=before)
+        else:
+            runs, following = await self._searched(status, before)
         now = self.now()
         return [run_entry(run, UTC_ZONE, now) for run in runs], following
+
+    async def _searched(
+        self, status: RunStatus, before: RunCursor | None
+    ) -> tuple[list[RunRecord], RunCursor | None]:
+        """Return the runs with a status among the newest ones, and where the next search starts."""
+        found: list[RunRecord] = []
+        following = before
+        for _ in range(SEARCHES):
+            runs, following = await self._query.latest(limit=self.searched, before=following)
+            found += [run for run in runs if run.status is status]
+            if len(found) > RUNS:
+                last = found[RUNS - 1]
+                return found[:RUNS], RunCursor(last.created_at, last.key)
+            if following is None:
+                break
+        return found, following
 
     async def period(self, name: str, at: str, changes: Sequence[str] = ()) -> PeriodPage:
         """Return the explanation of a period, or of a wall time that is no period.

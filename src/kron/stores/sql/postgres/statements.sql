@@ -313,6 +313,10 @@ AND (made_at, idempotency_key) < (%(made_at)s, %(key)s)
 -- name: latest_by_status
 AND status = %(status)s
 
+-- name: latest_open
+-- Few runs are open, and they have an index.
+AND is_open = 1
+
 -- name: latest_by_users
 AND schedule_id IN (
     SELECT schedule_id FROM schedules WHERE namespace = %(namespace)s AND user_id = ANY (%(users)s::text[]))

@@ -229,6 +229,10 @@ FROM runs WHERE namespace = :namespace AND (made_at, idempotency_key) < (:made_a
 -- name: latest_by_status
 AND status = :status
 
+-- name: latest_open
+-- Few runs are open, and they have an index.
+AND is_open = 1
+
 -- name: latest_by_users
 AND job IN (
     SELECT number FROM jobs WHERE namespace = :namespace
