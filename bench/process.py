@@ -29,11 +29,11 @@ COMMANDS: Mapping[str, list[str]] = {
 }
 SIZES = {QUIET: 6, NOISY: 65_536}
 KRON, LARGE, SURVIVOR, DISK = "kron", "kron, 1 GiB parent", "kron, survivors", "kron, outputs on disk"
-KROND = "krond, a supervisor each"
+KROND = "krond, supervised"
 POPEN, ASYNCIO = "subprocess.Popen", "asyncio with pipes"
 NOTES = {
     SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent",
-    KROND: "a supervisor outlives krond, records exit, CPU time and memory, and compresses the output",
+    KROND: "supervisors outlive krond, record exit, CPU time and memory, and compress the output",
 }
 
 REPETITIONS = 5

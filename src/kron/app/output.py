@@ -15,7 +15,7 @@ from kron.core.plan.record import RunRecord
 from kron.core.redaction import hide_run_token
 from kron.launchers.process.host import RECORD, boot_of
 from kron.launchers.process.launcher import LOGS, read_log
-from kron.launchers.process.supervisor import Record, kept_output, read_record
+from kron.launchers.process.supervisor import NEVER, Record, kept_output, read_record
 from kron.launchers.run_token import run_token_of
 
 # How much of a running process's output is read at once.
@@ -89,7 +89,7 @@ class RunOutputs:
         record = read_record(place)
         if record is None:
             record = self._state_of(run, attempt)
-        if record is None:
+        if record is None or record.get("state") == NEVER:
             return None
         if record.get("state") == "ended":
             text, whole = read_log(place), record.get("output")
@@ -141,7 +141,7 @@ class RunOutputs:
         for path in self._logs.glob(f"*/*{RECORD}"):
             record = read_record(str(path)) or {}
             time = record.get("nominal_time")
-            if record.get("state") == "ended" and isinstance(time, int):
+            if record.get("state") in ("ended", NEVER) and isinstance(time, int):
                 ended.setdefault(str(record.get("identity")), []).append((time, path))
         return ended
 

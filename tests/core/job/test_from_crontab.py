@@ -82,15 +82,15 @@ def test_variables_hold_from_their_line_on() -> None:
     text = "A=1\n@daily one\nA=2\nB='x y '\n@daily two\n"
     environments = [line.definition["env"] for line in imported(text) if line.definition]
     assert environments == [
-        {"PATH": "/usr/bin:/bin", "A": "1"},
-        {"PATH": "/usr/bin:/bin", "A": "2", "B": "x y "},
+        {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "A": "1"},
+        {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "A": "2", "B": "x y "},
     ]
 
 
 def test_a_home_is_the_folder_and_cron_sets_the_names_of_the_user() -> None:
     definition = only("HOME=/srv\nLOGNAME=eve\nPATH=/opt/bin\n@daily run")
     assert definition["cwd"] == "/srv"
-    assert definition["env"] == {"PATH": "/opt/bin", "HOME": "/srv"}
+    assert definition["env"] == {"PATH": "/opt/bin", "SHELL": "/bin/sh", "HOME": "/srv"}
 
 
 def test_cron_tz_is_the_zone_of_the_lines_below_and_tz_a_variable_only() -> None:

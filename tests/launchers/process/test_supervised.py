@@ -4,15 +4,23 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import Launch, RunEvent
-from kron.launchers.process.host import CGROUP_MOUNTS, is_alive, processes_of, untrusted
-from kron.launchers.process.launcher import LOST, NEVER_STARTED, ProcessLauncher
-from kron.launchers.process.supervisor import RECORD_SIZE, read_record
+from kron.launchers.process.host import (
+    CGROUP_MOUNTS,
+    MANY_STARTS,
+    MAX_PROGRAMS,
+    is_alive,
+    processes_of,
+    untrusted,
+)
+from kron.launchers.process.launcher import LOST, NEVER_STARTED, ProcessLauncher, read_log
+from kron.launchers.process.supervisor import LARGE_OUTPUT, NEVER, RECORD_SIZE, read_record
 from tests.launchers.ear import Ear, a_launch
 from tests.waiting import PATIENCE_S, until
 
@@ -105,7 +113,7 @@ async def test_a_command_whose_supervisor_was_killed_is_still_watched(
     launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    ear, launch = Ear(), a_process(f"until [ -e {go} ]; do sleep 0.02; done")
+    ear, launch = Ear(), a_process(f"echo before; until [ -e {go} ]; do sleep 0.02; done; exit 5")
     launcher.start(launch, ear)
     await until(lambda: ear.said(launch) == [RunEvent.ACCEPTED])
     record = record_of(tmp_path, launch)
@@ -115,7 +123,86 @@ async def test_a_command_whose_supervisor_was_killed_is_still_watched(
     assert is_alive(pid, started)
     go.touch()
     end = await ear.end_of(launch)
-    assert (end.happened, end.error) == (RunEvent.FAILED, LOST)
+    # Linux 6.15 and later tell the exit status of a process that is no child.
+    assert (end.happened, end.error) in (
+        (RunEvent.FAILED, LOST),
+        (RunEvent.FAILED, "exit status 5: before"),
+    )
+    assert record_of(tmp_path, launch)["state"] == "ended"
+    assert read_log(launcher._files_of((launch.run.key, 1)).status) == b"before\n"
+
+
+async def test_a_run_that_was_given_up_is_not_started_by_a_supervisor_that_was_late(
+    launcher: ProcessLauncher, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    launch = a_process(f"touch {ledger}")
+    assert await launcher.adopt([launch], Ear()) == {launch.run.key}
+    late = Ear()
+    launcher.start(launch, late)
+    await until(lambda: late.said(launch) == [RunEvent.ORPHANED])
+    assert not ledger.exists()
+    assert record_of(tmp_path, launch)["state"] == NEVER
+
+
+def processes_left(launcher: ProcessLauncher) -> list[int]:
+    """Return the supervisors of a launcher, in the order of their start."""
+    assert launcher._supervisors is not None
+    return [program.pid for program in launcher._supervisors._programs]
+
+
+async def test_a_supervisor_that_hangs_delays_only_the_starts_that_it_has(
+    launcher: ProcessLauncher,
+) -> None:
+    ear, first = Ear(), a_process(["true"])
+    launcher.start(first, ear)
+    await ear.end_of(first)
+    (hanging,) = processes_left(launcher)
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        # It gets some starts, the others go to further ones.
+        launches = [a_process(["true"], env={"NUMBER": str(number)}) for number in range(3 * MANY_STARTS)]
+        launches = [
+            launch._replace(run=launch.run._replace(key=f"{number:064x}"))
+            for number, launch in enumerate(launches)
+        ]
+        for launch in launches:
+            launcher.start(launch, ear)
+        ended = partial(ends_of, ear, launches)
+        await until(lambda: len(ended()) >= len(launches) - MANY_STARTS)
+        assert 1 < len(processes_left(launcher)) <= MAX_PROGRAMS
+        assert launcher._supervisors is not None
+        launcher._supervisors.stuck_s = 0.0
+        last = a_process(["true"])
+        last = last._replace(run=last.run._replace(key="f" * 64))
+        launcher.start(last, ear)
+        assert (await ear.end_of(last)).happened is RunEvent.SUCCESS
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    await until(lambda: ended() == [RunEvent.SUCCESS] * len(launches))
+
+
+def ends_of(ear: Ear, launches: list[Launch]) -> list[RunEvent]:
+    return [ear.said(launch)[-1] for launch in launches if len(ear.said(launch)) > 1]
+
+
+async def test_a_large_output_is_kept_and_its_end_is_reported(launcher: ProcessLauncher) -> None:
+    size = 3 * LARGE_OUTPUT
+    ear, launch = Ear(), a_process(f"head -c {size} /dev/zero; exit 3", max_output=2 * LARGE_OUTPUT)
+    launcher.start(launch, ear)
+    assert str((await ear.end_of(launch)).error).startswith("exit status 3")
+    record = read_record(launcher._files_of((launch.run.key, 1)).status) or {}
+    assert (record["state"], record["code"], record["output"]) == ("ended", 3, size)
+    text = read_log(launcher._files_of((launch.run.key, 1)).status)
+    assert f"[... {size - 2 * LARGE_OUTPUT} bytes left out ...]".encode() in text
+    assert len(text) > 2 * LARGE_OUTPUT
+
+
+async def test_a_folder_in_the_home_is_that_of_the_user(launcher: ProcessLauncher, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    ear, launch = Ear(), a_process("pwd; exit 1", cwd="~/below", env={"HOME": str(tmp_path)})
+    launcher.start(launch, ear)
+    assert (await ear.end_of(launch)).error == f"exit status 1: {tmp_path}/below"
 
 
 async def test_the_record_of_an_earlier_boot_is_no_running_process(
@@ -160,6 +247,22 @@ def test_root_trusts_only_files_that_no_one_else_can_write(tmp_path: Path) -> No
     place.chmod(0o600)
     os.chown(place, 65534, 0)
     assert "belongs to another user" in str(untrusted(str(place)))
+    assert untrusted(str(place), 65534) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused files of others")
+def test_root_trusts_no_file_below_a_folder_that_others_can_write(tmp_path: Path) -> None:
+    place = tmp_path / "above" / "folder" / "variables"
+    place.parent.mkdir(parents=True)
+    place.touch(mode=0o644)
+    assert untrusted(str(place)) is None
+    (tmp_path / "above").chmod(0o777)
+    assert f"is below {tmp_path}/above, which can be written by others" in str(untrusted(str(place)))
+    # Nobody can rename what is in a sticky folder.
+    (tmp_path / "above").chmod(0o1777)
+    assert untrusted(str(place)) is None
+    os.chown(tmp_path / "above", 65534, 0)
+    assert "which belongs to another user" in str(untrusted(str(place)))
 
 
 CGROUPS = next((mount for mount in CGROUP_MOUNTS if Path(f"{mount}/cgroup.procs").exists()), None)

@@ -1,8 +1,10 @@
 """The job files of krond: files and folders, read together; a broken file stops no other."""
 
 import os
+import pwd
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kron.core.errors import InputError, KronError
 from kron.core.job.job import Job
@@ -11,6 +13,8 @@ from kron.launchers.process.host import untrusted
 
 # The suffixes of job files. Files with other suffixes in a folder are ignored.
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
+# The folder of the crontabs of users, below /var/spool/cron.
+SPOOL_FOLDER = "crontabs"
 MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
 
 
@@ -40,18 +44,17 @@ def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
     jobs: dict[str, Sequence[Job]] = {}
     owners: dict[str, str] = {}
     notes: list[str] = []
-    readers: dict[str, Callable[[str], tuple[list[Job], bool]]] = {
+    lines: dict[str, Callable[[int], int]] = {}
+    readers: dict[str, Callable[[str], FileJobs]] = {
         **dict.fromkeys(files, load_job_file),
         **dict.fromkeys(map(os.path.abspath, crontabs), load_crontab),
     }
     for file, reader in readers.items():
         try:
-            if fault := untrusted(os.path.dirname(file)) or untrusted(file):
-                raise InputError(f"{file}: {fault}")
-            read, is_named = reader(file)
-            for job in read:
+            read, is_named, line_of = reader(file)
+            for number, job in enumerate(read):
                 if other := owners.get(job.identity):
-                    raise InputError(f'{file}: job "{job.identity}" is in {other} already')
+                    raise InputError(f'{file}:{line_of(number)}: job "{job.identity}" is in {other} already')
         except KronError as error:
             problems[file] = error.lines()
             continue
@@ -59,41 +62,77 @@ def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
             problems[file] = [f"{file}: {error.strerror or error}"]
             continue
         owners |= dict.fromkeys((job.identity for job in read), file)
-        jobs[file] = read
+        jobs[file], lines[file] = read, line_of
         if is_named:
             notes.append(f"{Path(file).name}: {MOVED}")
-    return LoadedJobs(jobs=jobs, problems=problems, notes=notes)
+    return LoadedJobs(jobs=jobs, lines=lines, problems=problems, notes=notes)
 
 
-def load_job_file(file: str) -> tuple[list[Job], bool]:
-    """Return the jobs of a job file, and whether the identity of one is made of the file's name."""
+class FileJobs(NamedTuple):
+    """The jobs of a file, whether an identity is made of the file's name, and the line of the n-th job."""
+
+    jobs: list[Job]
+    is_named: bool
+    line_of: Callable[[int], int]
+
+
+def _check_trust(file: str, owner: int = 0) -> None:
+    if fault := untrusted(file, owner):
+        raise InputError(f"{file}: {fault}")
+
+
+def load_job_file(file: str) -> FileJobs:
+    """Return the jobs of a job file."""
     # The daemon itself only compares files, and does without a parser.
     from kron.cli.support.job_file import parse_jobs
     from kron.cli.support.read import MAX_JOBS, read_text
     from kron.cli.support.source import Source
+    from kron.core.job.file import definitions_in
 
+    _check_trust(file)
     source = Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True)
     parsed = parse_jobs(source)
-    return parsed.jobs(may_be_empty=True), bool(parsed.named)
+
+    def line_of(number: int) -> int:
+        paths = [path for path, _ in definitions_in(parsed.content)]
+        return parsed.line_of(paths[number])
+
+    return FileJobs(parsed.jobs(may_be_empty=True), bool(parsed.named), line_of)
 
 
-def load_crontab(file: str) -> tuple[list[Job], bool]:
+def owner_of_spool(file: str) -> pwd.struct_passwd | None:
+    """Return the user of a crontab in cron's spool folder, where files are named after their users."""
+    try:
+        return pwd.getpwnam(Path(file).name) if Path(file).parent.name == SPOOL_FOLDER else None
+    except KeyError:
+        return None
+
+
+def load_crontab(file: str) -> FileJobs:
     """Return the jobs of a crontab as cron runs them; their identities are made of the file's name.
 
-    The lines of a system crontab name their users.
+    The lines of a system crontab name their users. Root runs a crontab of cron's spool folder as its user.
     """
     from kron.cli.support.read import MAX_CRONTAB, has_user_column, read_text
     from kron.clocks.host_zone import host_timezone
     from kron.core.job.from_crontab import CrontabSource, jobs_from_crontab
 
-    source = CrontabSource(stem=Path(file).stem, has_user=has_user_column(file), timezone=host_timezone())
+    owner = owner_of_spool(file) if os.geteuid() == 0 else None
+    _check_trust(file, 0 if owner is None else owner.pw_uid)
+    source = CrontabSource(
+        stem=Path(file).stem,
+        has_user=has_user_column(file),
+        user=None if owner is None else owner.pw_name,
+        timezone=host_timezone(),
+    )
     lines = jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
     if wrong := [
         f"{file}:{line.line}: {line.problem}" for line in lines if line.problem and not line.harmless
     ]:
         raise InputError("\n".join(wrong))
-    jobs = [Job.from_dict(line.definition) for line in lines if line.definition is not None]
-    return jobs, bool(jobs)
+    used = [line for line in lines if line.definition is not None]
+    jobs = [Job.from_dict(line.definition) for line in used]
+    return FileJobs(jobs, bool(jobs), lambda number: used[number].line)
 
 
 def stamp(paths: Sequence[str]) -> object:

@@ -74,12 +74,13 @@ class StartComparison(NamedTuple):
 class CrontabSource:
     """The crontab that is read: `stem` names its jobs, `has_user` says that its lines name a user.
 
-    `timezone` is the host's. `literal` leaves Kron's rule for clock changes, which starts every existing
-    local time and no other.
+    `user` runs the lines of a user's own crontab. `timezone` is the host's. `literal` leaves Kron's rule
+    for clock changes, which starts every existing local time and no other.
     """
 
     stem: str
     has_user: bool = False
+    user: str | None = None
     timezone: str = "UTC"
     literal: bool = False
 
@@ -179,17 +180,18 @@ def _line_of(entry: CrontabEntry, identity: str, source: CrontabSource) -> Impor
     if not command.strip():
         what = "user and command" if source.has_user and entry.user is None else "command"
         raise _IdleLineError(f"it has no {what}; cron would start an empty shell")
+    user = source.user if entry.user is None else entry.user
     variables = dict(entry.variables)
     shell = variables.get(SHELL, CRON_SHELL)
     definition: dict[str, object] = {
         "identity": identity,
         **times,
         "policy": dict(CRON_POLICY),
-        **({} if entry.user is None else {"user": entry.user}),
+        **({} if user is None else {"user": user}),
         "command": command,
         **({} if shell == CRON_SHELL else {"shell": shell}),
-        **({} if "HOME" not in variables else {"cwd": variables["HOME"]}),
-        "env": {PATH: CRON_PATH, **_environment(variables)},
+        **({} if user is not None and "HOME" not in variables else {"cwd": variables.get("HOME", "~")}),
+        "env": {PATH: CRON_PATH, SHELL: CRON_SHELL, **_environment(variables)},
         **({} if given is None else {"stdin": given}),
     }
     notes += _variable_notes(variables)

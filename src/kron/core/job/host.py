@@ -140,11 +140,11 @@ HOST = FieldTable(
         ),
         _row("user", nullable(_ACCOUNT), "the user it runs as, with that user's groups; by default krond's"),
         _row("group", nullable(_ACCOUNT), "its main group; by default the user's"),
-        _row("cwd", _FOLDER, "the folder it runs in"),
+        _row("cwd", _FOLDER, "the folder it runs in; `~` is the home of its user"),
         _row("env", _VARIABLES, "further variables; their values are never shown", ()),
         _row("env_file", _TEXT, "a file of `NAME=value` lines, read at each start; `env` wins"),
         _row("umask", nullable(_UMASK), 'its file mode mask, in quotes: `"022"`'),
-        _row("nice", nullable(whole_number(-20, 19)), "its niceness, from -20 to 19"),
+        _row("nice", nullable(whole_number(-20, 19)), "its niceness"),
         _row("stdin_text", _TEXT, "the text of its standard input; `stdin` in a job file"),
         _row(
             "stdout",

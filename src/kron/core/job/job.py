@@ -225,6 +225,8 @@ PLACES: Mapping[str, Place] = {
     **_flat("launcher", WORKFLOW),
     **{word: Place("launcher", (name,)) for word, name in HOST_WORDS.items()},
 }
+# All words of a job: those of its parts are moved there before it is read.
+KNOWN_WORDS = (*JOB.words, *(word for word in PLACES if word not in JOB.words))
 TABLES = {
     "window": WINDOW,
     "seed": SEED,
@@ -356,7 +358,7 @@ class Job:
         document, renamed = definition, NOT_RENAMED
         if isinstance(definition, Mapping):
             document, renamed = canonical(definition, problems)
-        reader = FieldReader(document, "", problems, known=JOB.words, renamed=renamed)
+        reader = FieldReader(document, "", problems, known=KNOWN_WORDS, renamed=renamed)
         if not isinstance(definition, Mapping):
             raise InvalidJobError(identity=None, problems=problems)
         job = read_job(reader, calendars or {})

@@ -1,1 +1,1 @@
-"""krond, the host daemon: job files, processes with a supervisor each, and a private control socket."""
+"""krond, the host daemon: job files, supervised processes, and a private control socket."""

@@ -38,12 +38,17 @@ IN_FILE = "/"
 class LoadedJobs:
     """The jobs of all files, by file; `problems` are by the file that has them, each with its line.
 
-    `notes` are remarks that stop nothing.
+    `lines` have, for each file, the line of its n-th job. `notes` are remarks that stop nothing.
     """
 
     jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)
+    lines: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    def place_of(self, file: str, number: int) -> str:
+        """Return a file with the line of its n-th job."""
+        return f"{file}:{self.lines[file](number)}" if file in self.lines else file
 
     @property
     def all_jobs(self) -> list[Job]:
@@ -66,15 +71,17 @@ def definitions_of(
     definitions: list[JobDefinition] = []
     for file, jobs in loaded.jobs.items():
         own: list[JobDefinition] = []
-        for job in jobs:
+        for number, job in enumerate(jobs):
             try:
                 own.append(_definition_of(job, file, channels))
             except InvalidLauncherError as error:
+                place = loaded.place_of(file, number)
                 problems.setdefault(file, []).extend(
-                    f'{file}: job "{job.identity}": {each}' for each in error.problems
+                    f'{place}: job "{job.identity}": {each}' for each in error.problems
                 )
             except LookupError as error:
-                problems.setdefault(file, []).append(f'{file}: job "{job.identity}" {error.args[0]}')
+                place = loaded.place_of(file, number)
+                problems.setdefault(file, []).append(f'{place}: job "{job.identity}" {error.args[0]}')
         if file not in problems:
             definitions += own
     return definitions, problems

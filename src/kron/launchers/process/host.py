@@ -5,7 +5,6 @@ no process is found again.
 """
 
 import asyncio
-import errno
 import fcntl
 import logging
 import os
@@ -14,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -139,7 +139,8 @@ def _check_command(name: str, env: Mapping[bytes, bytes], cwd: str | None) -> No
 class Process:
     """A running process of a launch; an adopted one has no `child`.
 
-    `supervisor` is the number and the start time of the process that waits for it and records its end.
+    `supervisor` is the number and the start time of the process that waits for it and records its end;
+    `end` is that record, where a supervisor of this owner has sent it.
     """
 
     launch: Launch
@@ -150,6 +151,7 @@ class Process:
     files: Files
     child: subprocess.Popen[bytes] | None = None
     supervisor: tuple[int, int] | None = None
+    end: Record | None = None
     pidfd: int | None = None
     trimmed: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -162,41 +164,39 @@ class Process:
         return f"{self.pid}:{self.started}"
 
     @property
-    def watched(self) -> tuple[int, int]:
-        """Return the process whose end is awaited: the supervisor, or without one the process itself."""
-        return self.supervisor or (self.pid, self.started)
-
-    @property
     def exists(self) -> bool:
-        """Return whether the number of the watched process still belongs to it."""
-        return is_alive(*self.watched, or_zombie=True)
+        """Return whether its number still belongs to it."""
+        return is_alive(self.pid, self.started, or_zombie=True)
 
     @property
     def ended(self) -> bool:
-        """Return whether the watched process has ended, perhaps as a zombie."""
+        """Return whether it has ended, perhaps as a zombie; a supervised one when that is recorded.
+
+        Where its supervisor was lost, nobody will record it.
+        """
+        if self.is_supervised:
+            if self.recorded_code() is not None:
+                return True
+            return not (self.supervisor and is_alive(*self.supervisor)) and not is_alive(
+                self.pid, self.started
+            )
         if self.child is not None:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
             except ChildProcessError:
                 return True
-        return not is_alive(*self.watched)
-
-    @property
-    def lost_supervisor(self) -> bool:
-        """Return whether the supervisor ended without a record of the end, while the process lives on."""
-        if self.supervisor is None or self.recorded_code() is not None:
-            return False
-        return is_alive(self.pid, self.started)
+        return not is_alive(self.pid, self.started)
 
     def recorded_code(self) -> int | None:
         """Return the exit code that a supervisor recorded, or None."""
-        code = (read_record(self.files.status) or {}).get("code")
+        code = (self.end or read_record(self.files.status) or {}).get("code")
         return code if isinstance(code, int) else None
 
     def exit_code(self) -> int | None:
         """Return its exit code as `Popen` has it, from the first source that knows it, or None."""
         if self.is_supervised:
-            return self.recorded_code()
+            code = self.recorded_code()
+            return exit_code_of(self.pid, self.started, self.pidfd) if code is None and self.pid else code
         code = self._waited_for()
         if code is None and self.pid:
             # An adopted process is not our child, and a child may have been waited for already.
@@ -254,6 +254,19 @@ class Process:
         run, record = self.launch.run, read_record(self.files.status) or {}
         launcher = launcher_id_of(os.path.dirname(self.files.output))
         return processes_of(run.key, run.attempt, self.pid, record.get("cgroup"), launcher=launcher)
+
+    def record_end(self, code: int | None) -> None:
+        """Record the end of a process whose supervisor was lost; its exit code may be unknown."""
+        record = read_record(self.files.status)
+        if record is None:
+            return
+        request: Record = {
+            "record": self.files.status,
+            "output": self.files.output,
+            "max_output": self.settings.max_output,
+            "cgroup": record.get("cgroup"),
+        }
+        supervisor.record_end(request, {**record, "state": "ended", "code": code})
 
     def remove_cgroup(self) -> None:
         """Remove the control group of an ended run; its supervisor could not while processes were left."""
@@ -509,77 +522,179 @@ def remove_files(files: Files, *, survive: bool) -> None:
 
 # How long a start waits until the supervisors of an earlier owner have their records, in seconds.
 LOCK_S, LOCK_PAUSE_S = 10.0, 0.005
+# A program that has not replied for so long, in seconds, gets no more starts: it may wait for another host.
+STUCK_S = 15.0
+# How many starts a program has in hand when another one is started, how many programs there are at most,
+# and for how long they stay without work, in seconds.
+MANY_STARTS, MAX_PROGRAMS, IDLE_S = 16, 4, 30.0
 # How many bytes of replies are read at once.
 REPLIES_SIZE = 65_536
 
 
 class Supervisors:
-    """Starts supervised processes through a small program that forks a supervisor for each.
+    """Starts supervised processes through small programs, which wait for them and outlive their owner.
 
-    The program is started with the first process and ends with its owner; the supervisors live on.
+    The first program is started with the first process, further ones while many starts wait, because one
+    program can do nothing while it starts a process. `env` are the variables that all processes inherit.
+    One that has ended is replaced; one that does not reply keeps its processes and gets no more.
     """
 
     def __init__(self, folder: str) -> None:
         self._lock = f"{folder}/supervisor.lock"
-        self._channel: socket.socket | None = None
-        self._replies = bytearray()
-        self._awaited: dict[int, Callable[[Record | None], None]] = {}
-        self._number = 0
-        self._program: subprocess.Popen[bytes] | None = None
+        self._programs: list[SupervisorProgram] = []
+        self._closer: asyncio.TimerHandle | None = None
+        self.stuck_s = STUCK_S
+        self.env: Mapping[bytes, bytes] = {}
 
     def open(self) -> None:
-        """Start the program, once the runs that an earlier one was asked to start have their records."""
-        if self._program is not None and self._program.poll() is None:
-            return
-        self.close()
+        """Start a program, once the runs that an earlier owner requested have their records."""
+        if not self._programs:
+            self._open()
+
+    def _open(self) -> "SupervisorProgram":
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            self._take(lock)
-            ours, theirs = socket.socketpair()
-            with theirs:
-                numbers = (theirs.fileno(), lock)
-                argv = [sys.executable, "-I", "-S", supervisor.__file__, *map(str, numbers)]
-                # The program is Kron's own.
-                self._program = subprocess.Popen(  # noqa: S603
-                    argv, stdin=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True
-                )
-            self._channel = ours
-            asyncio.get_running_loop().add_reader(ours.fileno(), self._on_readable)
+            if not self._programs:
+                _wait_for_starts(lock)
+            # It is shared by the programs of one owner, and held until they have read all of its requests.
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._programs.append(SupervisorProgram(lock, self.env))
         finally:
             os.close(lock)
+        return self._programs[-1]
 
-    def _take(self, lock: int) -> None:
-        for _ in range(int(LOCK_S / LOCK_PAUSE_S)):
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                sleep(LOCK_PAUSE_S)
-            else:
-                return
-        raise BlockingIOError(
-            errno.EAGAIN, "the supervisors of an earlier krond are still starting", self._lock
-        )
-
-    def start(self, request: Record, on_reply: Callable[[Record | None], None]) -> None:
-        """Start a supervised process; the supervisor's reply comes later, None if there will be none.
+    def start(self, request: Record, on_reply: "OnReply", on_end: "OnReply") -> None:
+        """Start a supervised process; the replies come later: started, then ended, None if none will come.
 
         Starts do not wait for each other, so a burst takes the time of its work, not of its round trips.
         """
-        self.open()
-        assert self._channel is not None
-        self._number += 1
-        self._awaited[self._number] = on_reply
+        self._next_program().start(request, on_reply, on_end)
+        if self._closer is None and len(self._programs) > 1:
+            self._closer = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle)
+
+    def _next_program(self) -> "SupervisorProgram":
+        """Return the program with the fewest starts in hand, perhaps a new one."""
+        self._programs = [program for program in self._programs if program.is_open]
+        able = [program for program in self._programs if program.silent_s <= self.stuck_s]
+        least = min(able, key=lambda program: program.waiting, default=None)
+        if least is None or (least.waiting >= MANY_STARTS and len(able) < MAX_PROGRAMS):
+            return self._open()
+        return least
+
+    def _close_idle(self) -> None:
+        """Close all programs but one that have no processes; they end then."""
+        self._closer = None
+        for program in [program for program in self._programs if program.is_idle]:
+            if len(self._programs) > 1:
+                self._programs.remove(program)
+                program.close()
+        if len(self._programs) > 1:
+            self._closer = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle)
+
+    def close(self) -> None:
+        """Leave the programs, which end with their last process."""
+        if self._closer is not None:
+            self._closer.cancel()
+            self._closer = None
+        for program in self._programs:
+            program.close()
+        self._programs = []
+
+
+def _wait_for_starts(lock: int) -> None:
+    """Wait until the supervisor of an earlier owner has read all of its requests, at most LOCK_S seconds."""
+    for _ in range(int(LOCK_S / LOCK_PAUSE_S)):
         try:
-            supervisor.send(self._channel, {**request, "id": self._number})
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sleep(LOCK_PAUSE_S)
+        else:
+            return
+    _log.warning("a supervisor of an earlier krond does not reply: what it has not started will not start")
+
+
+OnReply = Callable[[Record | None], None]
+
+
+class SupervisorProgram:
+    """One running supervisor, as its owner sees it."""
+
+    def __init__(self, lock: int, env: Mapping[bytes, bytes]) -> None:
+        self._unsent, self._replies = bytearray(), bytearray()
+        self._started: dict[int, OnReply] = {}
+        self._ended: dict[int, OnReply] = {}
+        self._number = 0
+        ours, theirs = socket.socketpair()
+        with theirs:
+            numbers = (theirs.fileno(), lock)
+            argv = [sys.executable, "-I", "-S", supervisor.__file__, *map(str, numbers)]
+            # The program is Kron's own.
+            self._program = subprocess.Popen(  # noqa: S603
+                argv, stdin=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True
+            )
+        self.pid = self._program.pid
+        self._channel: socket.socket | None = ours
+        ours.setblocking(False)
+        loop = self._loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), self._on_readable)
+        self._heard_at = loop.time()
+        base = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+        self._send({"base_env": base})
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it takes requests; one that has ended is noticed when it is read from."""
+        return self._channel is not None
+
+    @property
+    def waiting(self) -> int:
+        """Return how many starts have no reply yet."""
+        return len(self._started)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it has neither starts nor processes in hand."""
+        return not self._started and not self._ended
+
+    @property
+    def silent_s(self) -> float:
+        """Return for how long starts have waited for a reply."""
+        return self._loop.time() - self._heard_at if self._started else 0.0
+
+    def start(self, request: Record, on_reply: OnReply, on_end: OnReply) -> None:
+        """Request a process; the request is sent when the program has read those before it."""
+        if not self._started:
+            self._heard_at = self._loop.time()
+        self._number += 1
+        self._started[self._number], self._ended[self._number] = on_reply, on_end
+        self._send({**request, "id": self._number})
+
+    def _send(self, message: Record) -> None:
+        is_first = not self._unsent
+        self._unsent += supervisor.encoded(message)
+        if is_first:
+            self._on_writable()
+
+    def _on_writable(self) -> None:
+        if self._channel is None:
+            return
+        try:
+            del self._unsent[: self._channel.send(self._unsent)]
+        except BlockingIOError:
+            pass
         except OSError:
-            del self._awaited[self._number]
-            self._give_up()
-            raise
+            # It has ended: reading from it says so, after the replies that it has sent.
+            self._unsent.clear()
+        if self._unsent:
+            self._loop.add_writer(self._channel.fileno(), self._on_writable)
+        else:
+            self._loop.remove_writer(self._channel.fileno())
 
     def _on_readable(self) -> None:
         assert self._channel is not None
         try:
-            part = self._channel.recv(REPLIES_SIZE, socket.MSG_DONTWAIT)
+            part = self._channel.recv(REPLIES_SIZE)
         except BlockingIOError:
             return
         except OSError:
@@ -587,30 +702,41 @@ class Supervisors:
         if not part:
             self._give_up()
             return
+        self._heard_at = self._loop.time()
         self._replies += part
         while (reply := supervisor.take_message(self._replies)) is not None:
             number = reply.pop("id", None)
-            on_reply = self._awaited.pop(number, None) if isinstance(number, int) else None
-            if on_reply is not None:
-                on_reply(reply)
+            if isinstance(number, int):
+                self._on_message(number, reply)
+
+    def _on_message(self, number: int, reply: Record) -> None:
+        is_end = "code" in reply
+        if "pid" not in reply:
+            self._ended.pop(number, None)
+        call = (self._ended if is_end else self._started).pop(number, None)
+        if call is not None:
+            call(reply)
 
     def _give_up(self) -> None:
-        """Report to every start in progress that its reply will not come."""
-        awaited, self._awaited = list(self._awaited.values()), {}
+        """Tell everybody who waits for a reply that it will not come."""
+        waiting = [*self._started.values(), *self._ended.values()]
+        self._started, self._ended = {}, {}
         self.close()
-        for on_reply in awaited:
-            on_reply(None)
+        for call in waiting:
+            call(None)
 
     def close(self) -> None:
-        """End the program; running processes keep their supervisors."""
+        """Close the socket: the program ends with its last process."""
         if self._channel is not None:
-            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_writer(self._channel.fileno())
             self._channel.close()
             self._channel = None
-            self._replies.clear()
-        if self._program is not None:
+        if self.is_idle:
             self._program.wait()
-            self._program = None
+        elif self._program.poll() is None:
+            # `Popen` would otherwise warn that it still runs.
+            self._program.returncode = 0
 
 
 def read_variables(path: str) -> dict[str, str]:
@@ -634,11 +760,30 @@ def read_variables(path: str) -> dict[str, str]:
     return variables
 
 
-def untrusted(path: str) -> str | None:
-    """Return why root must not follow a file, or None: another user could change it."""
+def untrusted(path: str, owner: int = 0) -> str | None:
+    """Return why root must not follow a file, or None: another user could change it, or a folder above it.
+
+    The file may belong to an `owner`, if it is followed as that user alone.
+    """
     if os.geteuid() != 0:
         return None
-    stat = os.stat(path)
-    if stat.st_uid != 0:
+    place = os.path.realpath(path)
+    found = os.stat(place)
+    if found.st_uid not in (0, owner):
         return "belongs to another user than root"
-    return "can be written by others: chmod go-w" if stat.st_mode & 0o022 else None
+    if found.st_mode & 0o022:
+        return "can be written by others: chmod go-w"
+    return None if owner else _untrusted_folder(os.path.dirname(place))
+
+
+def _untrusted_folder(folder: str) -> str | None:
+    """Return why another user could replace a folder, or one above it; in a sticky one nobody can."""
+    while True:  # each folder is shorter
+        found = os.stat(folder)
+        if found.st_uid != 0:
+            return f"is below {folder}, which belongs to another user than root"
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            return f"is below {folder}, which can be written by others: chmod go-w"
+        if folder == os.path.dirname(folder):
+            return None
+        folder = os.path.dirname(folder)

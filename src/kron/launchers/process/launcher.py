@@ -38,7 +38,6 @@ from kron.launchers.process.host import (
     boot_of,
     describe_exit,
     input_of,
-    is_alive,
     is_empty,
     launcher_id_of,
     own_cgroup,
@@ -57,7 +56,16 @@ from kron.launchers.process.spec import (
     Stream,
     check_start,
 )
-from kron.launchers.process.supervisor import Record, joined, kept_parts, read_record, size_of, trim
+from kron.launchers.process.supervisor import (
+    NEVER,
+    Record,
+    create_record,
+    joined,
+    kept_parts,
+    read_record,
+    size_of,
+    trim,
+)
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, ReportSink
@@ -90,10 +98,13 @@ TRIM_S, GROUP_POLL_S = 0.25, 0.05
 KILL_POLLS = 40
 # How often an adopted process is polled on hosts without pidfd, in seconds.
 POLL_S = 0.2
+# How often the record of an ended process is read until its end is in it, in seconds.
+RECORD_POLL_S = 0.02
+# How many starts a supervisor has in hand; the others can still be ended without one.
+MAX_STARTING = 1_024
 LOST = "its exit status was lost with its owner"
 NEVER_STARTED = "never started: krond ended after it recorded the start, before the process existed"
 NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
-NO_VARIABLES: Mapping[str, str] = {}
 # Below the state folder: the records and the outputs of ended runs.
 LOGS = "logs"
 
@@ -203,7 +214,8 @@ class ProcessLauncher:
 
     def _schedule(self) -> None:
         """Schedule the next starts if a slot may be free; a simulated clock does not advance until then."""
-        if self._work is None and self._waiting and self._may_take:
+        has_room = len(self._starting) < MAX_STARTING
+        if self._work is None and self._waiting and self._may_take and has_room:
             self._work = self._clock.working()
             self._work.__enter__()
             asyncio.get_running_loop().call_soon(self._start_some)
@@ -211,7 +223,7 @@ class ProcessLauncher:
     def _start_some(self) -> None:
         work, self._work = self._work, None
         try:
-            for _ in range(SPAWNS_PER_ITERATION):
+            for _ in range(min(SPAWNS_PER_ITERATION, MAX_STARTING - len(self._starting))):
                 taken = self._queue.take()
                 if taken is None:
                     self._may_take = False
@@ -253,12 +265,12 @@ class ProcessLauncher:
             read = _unsupervised if self._supervisors is None else _settings_of
             settings = self.check(read(launch.job.launcher))
             files = self._files_of(attempt)
-            stdin = settings.stdin if launch.payload is None else launch.payload.document
-            settings = replace(settings, stdin=stdin)
+            if launch.payload is not None:
+                settings = replace(settings, stdin=launch.payload.document)
             if self._supervisors is not None:
                 self._start_supervised(self._supervisors, attempt, waiting, settings)
                 return
-            env = self._env_of(launch, settings)
+            env = self._env_of(launch, settings, self.env)
             child = spawn(settings, env, files)
         except (InputError, ValueError) as error:
             self._refuse(launch, sink, str(error))
@@ -282,7 +294,7 @@ class ProcessLauncher:
         launch = waiting.launch
         files = self._files_of(attempt)
         from_file = {} if settings.env_file is None else read_variables(settings.env_file)
-        env = self._env_of(launch, settings, from_file)
+        env = self._env_of(launch, settings, _encoded(from_file))
         request: Record = {
             "record": files.status,
             "output": files.output,
@@ -291,7 +303,6 @@ class ProcessLauncher:
             "nominal_time": launch.run.nominal_time,
             "argv": argv_of(settings),
             "env": {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()},
-            "given": {**from_file, **dict(settings.env)},
             "stdin": input_of(settings),
             "max_output": settings.max_output,
             **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
@@ -301,15 +312,17 @@ class ProcessLauncher:
         }
         self._starting[attempt] = waiting
         try:
-            supervisors.start(request, partial(self._on_reply, attempt, settings))
+            supervisors.env = self.env
+            supervisors.start(
+                request, partial(self._on_reply, attempt, settings), partial(self._on_recorded, attempt)
+            )
         except OSError:
             self._starting.pop(attempt, None)
             raise
 
     def _env_of(
-        self, launch: Launch, settings: ProcessSettings, from_file: Mapping[str, str] = NO_VARIABLES
+        self, launch: Launch, settings: ProcessSettings, inherited: Mapping[bytes, bytes]
     ) -> Mapping[bytes, bytes]:
-        inherited = {**self.env, **_encoded(from_file)}
         env = env_of(inherited, launch, settings, secret=self._secret)
         return {**env, LAUNCHER_ID: launcher_id_of(self._folder)}
 
@@ -321,7 +334,7 @@ class ProcessLauncher:
             return
         launch, sink, failures = waiting
         if reply is None or "errno" in reply:
-            lost = {"errno": errno.ECONNRESET, "error": "the program that starts supervisors has ended"}
+            lost = {"errno": errno.ECONNRESET, "error": "the supervisor has ended"}
             number, text = (str((reply or lost)[name]) for name in ("errno", "error"))
             self._retry(attempt, Waiting(launch, sink, failures + 1), OSError(int(number), text))
         elif "error" in reply:
@@ -329,7 +342,7 @@ class ProcessLauncher:
         elif not reply.get("exists"):
             process = supervised_process(launch, sink, settings, self._files_of(attempt), reply)
             sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
-            self._watch_again(attempt, process)
+            self._admit(attempt, process)
         elif not self._adopt_supervised(attempt, launch, sink):
             sink(report_of(self._clock, launch.run, RunEvent.ORPHANED))
         if attempt not in self._running:
@@ -339,6 +352,19 @@ class ProcessLauncher:
             self.end(launch.run)
         self._schedule()
         self._note_idle()
+
+    def _on_recorded(self, attempt: Attempt, end: Record | None) -> None:
+        """Handle the end that a supervisor has recorded; a process whose supervisor was lost is watched."""
+        process = self._running.get(attempt)
+        if process is None:
+            # It was abandoned, or it has not started.
+            return
+        process.end = end
+        if end is None:
+            process.supervisor = None
+            self._watch_again(attempt, process)
+        else:
+            self._on_exit(attempt, process)
 
     def _retry(self, attempt: Attempt, waiting: Waiting, error: OSError) -> None:
         delay_s = self._backoff.delay_after(waiting.launch.run.key, waiting.failures)
@@ -369,18 +395,22 @@ class ProcessLauncher:
 
     # --- ends ------------------------------------------------------------------------------------
 
-    def _watch(self, attempt: Attempt, process: Process) -> None:
-        """Watch a process until it ends: by pidfd, else a child by a thread, else by polling."""
-        loop = asyncio.get_running_loop()
+    def _admit(self, attempt: Attempt, process: Process) -> None:
+        """Count a process as running."""
         self._running[attempt] = process
         if attempt not in self._slots:
             self._slots[attempt] = self._queue.admit(Share(tenant_of(process.launch)))
         self._idle.clear()
+
+    def _watch(self, attempt: Attempt, process: Process) -> None:
+        """Watch a process until it ends: by pidfd, else a child by a thread, else by polling."""
+        loop = asyncio.get_running_loop()
+        self._admit(attempt, process)
         if self._trimmer is None and process.supervisor is None:
             self._trimmer = loop.call_later(TRIM_S, self._trim)
         if self.has_pidfd:
             with suppress(OSError):
-                process.pidfd = os.pidfd_open(process.watched[0])
+                process.pidfd = os.pidfd_open(process.pid)
                 self._watched.add(process.pidfd, partial(self._on_exit, attempt, process))
                 return
         if process.child is not None:
@@ -389,9 +419,9 @@ class ProcessLauncher:
                 return
         process.poll = asyncio.create_task(self._poll(attempt, process))
 
-    async def _poll(self, attempt: Attempt, process: Process) -> None:
+    async def _poll(self, attempt: Attempt, process: Process, interval_s: float = POLL_S) -> None:
         while not process.ended:  # noqa: ASYNC110 - nothing signals its end
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(interval_s)
         self._on_exit(attempt, process)
 
     def _wait_for(self, loop: asyncio.AbstractEventLoop, attempt: Attempt, process: Process) -> None:
@@ -406,10 +436,9 @@ class ProcessLauncher:
         if self._running.get(attempt) is not process or process.gone.is_set():
             return
         self._watched.remove(process.pidfd)
-        if process.lost_supervisor:
-            process.release()
-            process.supervisor = None
-            self._watch_again(attempt, process)
+        if process.is_supervised and not process.ended:
+            # Its supervisor, which is an earlier owner's, is about to record its end.
+            process.poll = asyncio.create_task(self._poll(attempt, process, RECORD_POLL_S))
             return
         process.gone.set()
         if process.ending is None:
@@ -421,9 +450,11 @@ class ProcessLauncher:
         self._free_slot(attempt)
         code = process.exit_code()
         process.release()
+        if process.is_supervised and process.recorded_code() is None:
+            process.record_end(code)
         event, error = self._outcome_of(process, code)
-        has_status = process.settings.survive or process.child is None
-        remove_files(process.files, survive=has_status and not process.is_supervised)
+        if not process.is_supervised:
+            remove_files(process.files, survive=process.settings.survive or process.child is None)
         run_id = process.run_id if process.pid else None
         process.sink(report_of(self._clock, process.launch.run, event, error, run_id))
         self._schedule()
@@ -626,7 +657,7 @@ class ProcessLauncher:
     def _adopt_supervised(self, attempt: Attempt, launch: Launch, sink: ReportSink) -> bool:
         """Watch a supervised process again, or report its recorded end; False where that is lost."""
         files = self._files_of(attempt)
-        record = read_record(files.status)
+        record = read_record(files.status) or self._claim(files, launch)
         if record is None:
             job = launch.job
             if compiled_job(job.definition, job.identity).policy.on_orphan is OnOrphan.RESTART:
@@ -639,7 +670,7 @@ class ProcessLauncher:
             settings = ProcessSettings(command=("",))
         process = supervised_process(launch, sink, settings, files, record)
         is_this_boot = record.get("boot") == self._boot
-        lives = is_this_boot and (not process.ended or is_alive(process.pid, process.started))
+        lives = is_this_boot and not process.ended
         if not lives and not process.has_exit_code():
             return False
         if not launch.run.acked and process.pid:
@@ -647,9 +678,22 @@ class ProcessLauncher:
         self._watch_again(attempt, process)
         return True
 
+    def _claim(self, files: Files, launch: Launch) -> Record | None:
+        """Create the record of a run that was never started, so that no late supervisor starts it.
+
+        Return the record of one that has just started it, or None.
+        """
+        run = launch.run
+        never: Record = {"state": NEVER, "identity": run.identity, "nominal_time": run.nominal_time}
+        try:
+            os.close(create_record(files.status, never))
+        except FileExistsError:
+            return read_record(files.status)
+        return None
+
     def _watch_again(self, attempt: Attempt, process: Process) -> None:
         self._watch(attempt, process)
-        if not process.exists:
+        if not process.exists or (process.is_supervised and process.ended):
             # It exited before the pidfd was opened, which therefore refers to another process.
             self._watched.remove(process.pidfd)
             process.release()
