@@ -206,7 +206,7 @@ PROTECTIONS = (
         "launchers/fair_queue.py",
         "if self._is_full and count >= self._reserved:",
         "if self._is_full:",
-        "tests/launchers/http/test_launcher.py::test_the_operators_limit_of_a_tenant_holds_and_others_have_their_reserved_slots",
+        "tests/launchers/test_fair_queue.py::test_a_tenant_has_its_reserved_slots_when_others_hold_all",
     ),
     Protection(
         "processes are limited per user",
