@@ -149,3 +149,13 @@ def test_no_more_missed_periods_run_than_the_limit_whatever_their_windows(
     ]
     run = [n for n, (_, reason) in sorted(made.records().items()) if reason in ("caught_up", "spread")]
     assert run == missed[-limit:]
+
+
+def test_a_success_among_several_open_runs_is_dated_by_its_end() -> None:
+    made = World(every_minute(), 1000 * NOON + 1)
+    made.wake()
+    made.advance(2 * MINUTE)
+    first, _ = sorted(made.running, key=lambda key: made.running[key].nominal_time)
+    made.now += 5_000
+    made.end(first)
+    assert made.case.job.last_success_at == made.now
