@@ -130,12 +130,15 @@ PROTECTIONS = (
         "tests/service/auth/test_hostile.py::test_headers_are_bounded_by_the_sum_of_all",
     ),
     Protection(
-        "errors of bulk lines hold no values, and end within a budget",
+        "errors of bulk lines hold no values; a batch has a budget and a size",
         f"{SERVICE}/bulk.py",
         "self._errors.append((number, _without_values(spec)))",
         "self._errors.append((number, spec))",
         "tests/service/test_abuse.py::test_bulk_lines_of_nested_lists_do_not_fill_the_memory",
-        (("return bool(self._errors) and self._budget.is_spent", "return False"),),
+        (
+            ("return bool(self._errors) and self._budget.is_spent", "return False"),
+            (" or self._bytes >= BATCH_BYTES", ""),
+        ),
     ),
     Protection(
         "invalid lines are described within a budget",
@@ -425,9 +428,10 @@ PROTECTIONS = (
     Protection(
         "secrets of a schedule are bound to it",
         f"{LAUNCHERS}/secret.py",
-        "sealed = self._first.seal(json.dumps(secret).encode(), identity.encode())",
-        'sealed = self._first.seal(json.dumps(secret).encode(), b"")',
+        "_aes(self.encryption).encrypt(nonce, text, job)",
+        '_aes(self.encryption).encrypt(nonce, text, b"")',
         "tests/service/test_secrets.py::test_a_secret_that_was_moved_to_another_schedule_is_refused",
+        (("sealed[NONCE_BYTES:], job)", 'sealed[NONCE_BYTES:], b"")'),),
     ),
 )
 
