@@ -21,7 +21,7 @@ VERDICTS = {True: "met", False: "**not met**", None: "not measured"}
 # The parts in the order of the page.
 PARTS = (
     "cron", "decisions", "theory", "progress", "engine", "embed", "service", "process", "krond", "dag",
-    "operator", "million",
+    "operator", "pages", "million",
 )  # fmt: skip
 Write = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
 

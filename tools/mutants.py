@@ -121,11 +121,9 @@ MUTANTS = (
            "    return [] if step.newer and not step.active() else line[:1]"),
     Mutant("a buffered period starts with the next period only", PLAN, "        _leave_waiting(step)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
-           "        for launcher in self._launchers.values():\n            await launcher.close()\n"
-           "        self._wakeup.hurry(is_running=self._is_running())\n        if self._task is not None:\n"
-           "            # A caller that is cancelled here does not cancel the loop.\n"
-           "            await asyncio.wait([self._task])\n            self._task.result()\n",
-           "        if self._task is not None:\n            self._task.cancel()\n"),
+           "        for launcher in self._launchers.values():\n            await launcher.close()\n        await self._end()\n",
+           "        if self._task is not None:\n            self._task.cancel()\n            self._task = None\n"
+           "        await self._end()\n"),
     Mutant("stop returns before the scheduler has stopped", SCHEDULER,
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
            "            await self._wait_for(self._closing)",

@@ -324,6 +324,8 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("GET", "/healthz"),
         ("GET", "/readyz"),
         ("GET", "/audit"),
+        ("GET", "/workers"),
+        ("POST", "/workers/drain"),
         ("GET", "/metrics"),
         ("GET", "/admin/log-level"),
         ("PUT", "/admin/log-level"),

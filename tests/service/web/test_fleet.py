@@ -30,6 +30,13 @@ def test_a_heat_map_has_every_start_of_the_next_day_in_its_minute() -> None:
     assert [(worst.at, worst.names) for worst in page.worst] == [("2026-03-27T14:30:00Z", ["a", "b"])]
 
 
+def test_a_time_of_day_that_has_just_passed_is_in_the_load_of_the_next_day() -> None:
+    page = fleet_of([a_state(str(number), "17 12 * * *") for number in range(3)], NOW + 19 * 60_000)
+    assert [(worst.at, worst.starts) for worst in page.worst] == [("2026-03-28T12:17:00Z", 3)]
+    assert page.minutes.rows[-1] == "12:00"
+    assert page.suggestion is not None
+
+
 def test_a_suggestion_spreads_the_fullest_minute_and_says_what_it_does() -> None:
     states = [a_state(f"{number:02}", "0 3 * * *") for number in range(40)]
     page = fleet_of([*states, a_state("dense", "* * * * *")], NOW)

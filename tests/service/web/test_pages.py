@@ -226,11 +226,13 @@ def test_a_suggestion_of_the_fleet_leads_to_the_plan_of_an_edit(client: httpx.Cl
     for number in range(4):
         added(client, f"fleet/{number}", cron_expr="0 4 * * *")
     page = page_of(client, "/ui/fleet")
-    assert re.search(r"fullest minute of that hour has \d instead of 4 starts", page.text)
-    links = [a["href"] for a in page.all("a") if a["href"].startswith("/ui/schedule/edit?id=fleet")]
+    assert re.search(r"A window of 10m after the nominal time: \d instead of 4 starts\.", page.text)
+    links = [a["href"] for a in page.all("a") if a["href"] == "/ui/fleet/apply?remedy=window"]
     plan = page_of(client, links[0])
-    assert "window.duration 0s 10m" in plan.text
-    assert re.search(r"\d+ starts move", plan.text)
+    assert all(f"fleet/{number}" in plan.text for number in range(4))
+    assert re.search(
+        r"for 4 schedules: the fullest minute of that hour has \d instead of 4 starts\.", plan.text
+    )
 
 
 # --- errors ----------------------------------------------------------------------------------------

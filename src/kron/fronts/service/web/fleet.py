@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from math import ceil
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
@@ -88,13 +89,14 @@ def fleet_of(
     states: Sequence[JobState], now: int, *, is_spent: Callable[[], bool] = lambda: False
 ) -> FleetPage:
     """Return the load of the next day by minute, and of the next week by hour."""
-    hour = now // HOUR * HOUR
-    day = View(hour, hour + DAY, now, DAY // MINUTE)
+    # From the hour that has begun to this minute of tomorrow: a time of day that has passed comes again.
+    hour, end = now // HOUR * HOUR, now // MINUTE * MINUTE + DAY
+    day = View(hour, end, now, (end - hour) // MINUTE)
     week = View(now // DAY * DAY, now // DAY * DAY + 7 * DAY, now, 7 * 24)
     by_minute = {state.job.identity: _coming(state, day, is_spent) for state in states}
     by_hour = [_coming(state, week, is_spent) for state in states]
     minutes, hours = total_of(list(by_minute.values())), total_of(by_hour)
-    names = [f"{datetime_of((hour + row * HOUR) // 1000):%H:00}" for row in range(24)]
+    names = [f"{datetime_of((hour + row * HOUR) // 1000):%H:00}" for row in range(ceil((end - hour) / HOUR))]
     days = [f"{datetime_of((week.start + row * DAY) // 1000):%a %-d}" for row in range(7)]
     return FleetPage(
         heat_of(minutes, day, 60, names),
