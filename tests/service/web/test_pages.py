@@ -357,6 +357,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/ui/schedule/run",
         "/ui/runs",
         "/ui/workers",
+        "/ui/workers/drain",
         "/ui/schedule",
         "/ui/period",
     }

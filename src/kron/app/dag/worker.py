@@ -397,6 +397,8 @@ class DagWorker:
             execution.launcher.start(execution.launch, partial(self._on_report, execution))
             return
         outcome, error, result = OUTCOMES[event], report.error, execution.result
+        if event is RunEvent.ORPHANED and error is None:
+            error = LOST
         if outcome is AttemptOutcome.SUCCESS and execution.error is not None:
             outcome, error = AttemptOutcome.FAILED, execution.error
         if outcome is AttemptOutcome.CANCELLED:
