@@ -251,9 +251,8 @@ class LocalClient:
         """Return schedules in the order of their names."""
         limit = self._limit(page)
         after = "" if page.cursor is None else str(place_of(page.cursor, str)[0])
-        schedules = await self._registrar.list_schedules(wanted, after=after, limit=limit + 1)
-        shown = schedules[:limit]
-        place = [str(shown[-1]["schedule_id"])] if len(schedules) > limit else None
+        shown, has_more = await self._registrar.schedule_page(wanted, after=after, limit=limit)
+        place = [str(shown[-1]["schedule_id"])] if has_more else None
         return {"schedules": shown, "next_cursor": cursor_of(place)}
 
     async def definitions(self, wanted: JobFilter, page: PageRequest) -> DefinitionPage:

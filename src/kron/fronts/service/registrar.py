@@ -326,7 +326,14 @@ class Registrar:
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
-        jobs = await self.catalog.query.jobs(wanted, after=after, limit=limit)
+        return (await self.schedule_page(wanted, after=after, limit=limit))[0]
+
+    async def schedule_page(
+        self, wanted: JobFilter, *, after: str, limit: int
+    ) -> tuple[list[Document], bool]:
+        """Return schedules in the order of their names, and whether there are more."""
+        found = await self.catalog.query.jobs(wanted, after=after, limit=limit + 1)
+        jobs, has_more = found[:limit], len(found) > limit
         states = await self.catalog.query.states([found.job.identity for found in jobs])
         following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits, states)
         now = self.now()
@@ -336,7 +343,7 @@ class Registrar:
             state = states.get(found.job.identity, JobState(found.job))
             return schedule_view(found, start, phase_of_job(state, now, start))
 
-        return await self.aside.run(lambda: list(map(document, jobs)))
+        return await self.aside.run(lambda: list(map(document, jobs))), has_more
 
     async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""
