@@ -42,7 +42,7 @@ OUTCOMES = {
 }
 # One await of how many is tried, for each policy another one; with KRON_EVERY_AWAIT=1 all, in minutes.
 IS_THOROUGH = bool(os.environ.get("KRON_EVERY_AWAIT"))
-KILL_STRIDE, FREEZE_STRIDE = (1, 1) if IS_THOROUGH else (4, 6)
+KILL_STRIDE, FREEZE_STRIDE = (1, 1) if IS_THOROUGH else (6, 9)
 FREEZES = [*OUTCOMES] if IS_THOROUGH else ["replace"]
 
 

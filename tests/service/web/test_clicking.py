@@ -110,8 +110,7 @@ def found_pages(demo: httpx.Client) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["light", "dark on a phone"])
 def test_axe_core_finds_no_violation_in_both_themes_and_on_a_phone(
     browser: Chromium, demo: httpx.Client, width: int, dark: bool
 ) -> None:
