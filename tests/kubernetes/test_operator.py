@@ -38,6 +38,15 @@ async def test_a_kronjob_creates_a_job_at_each_period(cluster: Cluster) -> None:
     assert cluster.condition("Ready")["status"] == "True"
 
 
+async def test_the_cluster_ends_a_job_that_an_operator_died_before_it_could_end(cluster: Cluster) -> None:
+    await cluster.start()
+    timed = kronjob(policy={"runTimeout": "90s", "concurrency": "allow"})
+    await cluster.add(timed)
+    await cluster.advance(minute(1, 10))
+    await until(lambda: cluster.jobs() == ["12:01"])
+    assert cluster.job_of("12:01")["spec"]["activeDeadlineSeconds"] == 150
+
+
 async def test_a_job_says_everything_about_its_run(cluster: Cluster) -> None:
     await cluster.start()
     await cluster.add(kronjob(window={"duration": "30s"}, identity="team/nightly"))

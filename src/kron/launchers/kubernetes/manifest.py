@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import sha256
+from math import ceil
 from typing import NamedTuple
 
 from kron.core.errors import InputError
@@ -34,6 +35,8 @@ VARIABLES = {
     "KRON_DATA_INTERVAL_START": START,
     "KRON_DATA_INTERVAL_END": END,
 }
+# How much longer than its run timeout the cluster lets a Job run.
+DEADLINE_GRACE_S = 60
 # The variable with the payload of a task or a workflow, and its largest size; Linux allows 128 KiB.
 PAYLOAD, MAX_PAYLOAD = "KRON_PAYLOAD", 100_000
 
@@ -84,6 +87,11 @@ def job_document(launch: Launch) -> Document:
         LABEL_KIND: str(run.kind),
     }
     _hand_over(spec, notes, labels, _variables(launch, notes))
+    if run.due_at is not None and run.started_at is not None:
+        # Kron ends a run at its timeout; if it dies in that moment, the cluster does so a little later.
+        spec.setdefault(
+            "activeDeadlineSeconds", ceil((run.due_at - run.started_at) / 1000) + DEADLINE_GRACE_S
+        )
     document: Document = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
