@@ -37,6 +37,14 @@ def test_a_time_of_day_that_has_just_passed_is_in_the_load_of_the_next_day() -> 
     assert page.suggestion is not None
 
 
+def test_a_fuller_minute_that_nothing_would_spread_does_not_hide_a_suggestion() -> None:
+    dense = [a_state(f"dense {number}", "30,31 14 * * *") for number in range(5)]
+    page = fleet_of([*dense, *(a_state(str(number), "0 3 * * *") for number in range(4))], NOW)
+    assert (page.worst[0].at, page.worst[0].starts) == ("2026-03-27T14:30:00Z", 5)
+    assert page.suggestion is not None
+    assert (page.suggestion.at, page.suggestion.before) == ("2026-03-28T03:00:00Z", 4)
+
+
 def test_a_suggestion_spreads_the_fullest_minute_and_says_what_it_does() -> None:
     states = [a_state(f"{number:02}", "0 3 * * *") for number in range(40)]
     page = fleet_of([*states, a_state("dense", "* * * * *")], NOW)

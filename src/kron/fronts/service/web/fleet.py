@@ -64,7 +64,7 @@ class Remedy(StrEnum):
 
 
 class Suggestion(NamedTuple):
-    """The schedules of the fullest minute, the peak of its hour, and the peak after each remedy."""
+    """The schedules of a full minute, the peak of its hour, and the peak after each remedy."""
 
     at: str
     names: list[str]
@@ -158,10 +158,20 @@ def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, Coming
 def suggestion_of(
     states: Sequence[JobState], by_name: Mapping[str, ComingStarts], minutes: Mapping[int, int], view: View
 ) -> Suggestion | None:
-    """Return what would spread the schedules that start exactly in the fullest minute, if something would."""
-    worst = next(iter(_fullest(minutes)), None)
-    if worst is None or minutes[worst] < CROWDED:
-        return None
+    """Return what would spread the schedules of the fullest minute that can be spread."""
+    crowded = (column for column in _fullest(minutes) if minutes[column] >= CROWDED)
+    found = (_suggestion_at(column, states, by_name, minutes, view) for column in crowded)
+    return next((each for each in found if each is not None), None)
+
+
+def _suggestion_at(
+    worst: int,
+    states: Sequence[JobState],
+    by_name: Mapping[str, ComingStarts],
+    minutes: Mapping[int, int],
+    view: View,
+) -> Suggestion | None:
+    """Return what would spread the schedules that start exactly in a minute, if something would."""
     first, start = worst // 60 * 60, (view.start + worst // 60 * HOUR) // 1000
     spread = [job for job in _jobs_in(states, by_name, worst) if _can_spread(job, start)][:MAX_SPREAD]
     if len(spread) < CROWDED:
