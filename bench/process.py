@@ -1,10 +1,13 @@
 """The process part: host processes started per second with their output captured."""
 
 import asyncio
+import os
+import select
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,6 +22,7 @@ from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
 from kron.core.plan.report import Launch, RunEvent, RunReport
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.process.supervised import SupervisedLauncher
 from kron.launchers.spec import launcher_text_of
 
 QUIET = "host processes started, a line of output each"
@@ -31,8 +35,10 @@ SIZES = {QUIET: 6, NOISY: 65_536}
 KRON, LARGE, SURVIVOR, DISK = "kron", "kron, 1 GiB parent", "kron, survivors", "kron, outputs on disk"
 KROND = "krond, supervised"
 POPEN, ASYNCIO = "subprocess.Popen", "asyncio with pipes"
+BARE = "bare prototype"
 NOTES = {
     SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent",
+    BARE: "`posix_spawn`, a file for the output, a pidfd; nothing is decided, recorded or kept",
     KROND: "supervisors outlive krond, record exit, CPU time and memory, and compress the output",
 }
 
@@ -43,6 +49,8 @@ GIB = 1 << 30
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LEAST_RATE = 1_500
 MOST_SLOWER = 1.2
+# Which part of the prototype's rate is enough.
+LEAST_PART = 0.5
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 DEFINITION = '{"schedule":"0 * * * *"}'
 
@@ -75,6 +83,7 @@ def _measures(title: str, count: int, ballast: int) -> dict[str, Callable[[], Sa
         DISK: partial(_kron, command, count, size, folder=None),
         POPEN: partial(_popen, command, count, size),
         ASYNCIO: partial(_asyncio, command, count, size),
+        BARE: partial(_bare, command, count, size),
     }
 
 
@@ -110,15 +119,14 @@ async def _start_all(
     def hear(report: RunReport) -> None:
         reports.append(report)
 
-    launcher = ProcessLauncher(
+    kind = SupervisedLauncher if supervised else ProcessLauncher
+    launcher = kind(
         SystemClock(),
         folder,
         max_processes=AT_ONCE,
         backoff=Backoff(max_attempts=1, first_delay=timedelta(0)),
         on_output=lambda _run, output: sizes.append(len(output)),
     )
-    if supervised:
-        launcher.supervise()
     for launch in launches:
         launcher.start(launch, hear)
     await launcher.close()
@@ -183,11 +191,64 @@ def _asyncio(command: Sequence[str], count: int, size: int) -> Sample:
     return {ALL: seconds_of(lambda: asyncio.run(work())) / count}
 
 
+def _bare(command: Sequence[str], count: int, size: int) -> Sample:
+    """Start, wait and read as fast as this machine does it, with nothing beside."""
+
+    def work(folder: str) -> None:
+        ended, poll = 0, select.epoll()
+        running: dict[int, tuple[int, str]] = {}
+        waiting = iter(range(count))
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        while ended < count:
+            for number in islice(waiting, AT_ONCE - len(running)):
+                path = f"{folder}/{number}"
+                pid = _spawn_bare(command, nothing, path)
+                pidfd = os.pidfd_open(pid)
+                poll.register(pidfd, select.EPOLLIN)
+                running[pidfd] = pid, path
+            for pidfd, _ in poll.poll():
+                poll.unregister(pidfd)
+                pid, path = running.pop(pidfd)
+                _end_bare(pid, pidfd, path, size)
+                ended += 1
+        poll.close()
+        os.close(nothing)
+
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        return {ALL: seconds_of(lambda: work(folder)) / count}
+
+
+def _spawn_bare(command: Sequence[str], nothing: int, path: str) -> int:
+    written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    streams = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate((nothing, written, written))]
+    try:
+        return os.posix_spawn(command[0], list(command), os.environ, file_actions=streams, setsid=True)
+    finally:
+        os.close(written)
+
+
+def _end_bare(pid: int, pidfd: int, path: str, size: int) -> None:
+    os.close(pidfd)
+    _, status = os.waitpid(pid, 0)
+    assert (status, len(Path(path).read_bytes())) == (0, size)
+    os.unlink(path)
+
+
 def _goals(rows: Sequence[Row]) -> Iterator[Goal]:
     costs = {(row.title, row.contender): row.cost for row in rows}
     ratios = {(row.title, row.contender): row.ratio for row in rows}
     quiet = costs.get((QUIET, KRON))
     yield at_least(QUIET, LEAST_RATE, quiet)
+    bare = costs.get((QUIET, BARE))
+    for contender in (KRON, KROND):
+        cost = costs.get((QUIET, contender))
+        part = bare / cost if bare and cost else None
+        yield Goal(
+            what=f"{QUIET}: {contender}",
+            wanted=f">= {LEAST_PART} x the bare prototype",
+            measured="not measured" if part is None else f"{part:.2f} x",
+            met=None if part is None else part >= LEAST_PART,
+        )
     slower = [ratio for title in COMMANDS if (ratio := ratios.get((title, LARGE))) is not None]
     yield Goal(
         what="the same with a 1 GiB parent",

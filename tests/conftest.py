@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres import Server, running
-from tests.service.browser import MISSING
+# The contract of stores is a test of this project; the rest of Kron is imported as its users import it.
+pytest.register_assert_rewrite("kron.testing.contract")
+
+from tests.postgres import Server, running  # noqa: E402 - assertions are rewritten from here on
+from tests.service.browser import MISSING  # noqa: E402
 
 # A busy machine is slow to draw and to run an example, which is no fault of the code under test.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -71,7 +71,8 @@ class Server:
         """Start as the package does, but with a timeout for busy machines."""
         folder, server = str(self._folder), self._server
         sockets = find_suitable_socket_dir(self._folder, server.runtime_path)
-        if len(str(sockets)) > MAX_SOCKET_FOLDER:
+        # The package's own choice beside the data may be closed to the server's user.
+        if sockets != self._folder or len(str(sockets)) > MAX_SOCKET_FOLDER:
             self._sockets = self._sockets or TemporaryDirectory(prefix="kron-", dir=SHORT_FOLDER)
             sockets = Path(self._sockets.name)
             sockets.chmod(0o777)

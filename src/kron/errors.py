@@ -3,6 +3,7 @@
 from kron.core.dag.contract import DagError
 from kron.core.errors import (
     BusyError,
+    ClocksDifferError,
     ConflictError,
     CronCalculationError,
     FieldParseError,
@@ -44,6 +45,7 @@ from kron.core.task.errors import (
 
 __all__ = [
     "BusyError",
+    "ClocksDifferError",
     "ConflictError",
     "CronCalculationError",
     "CronExpressionInvalidError",

@@ -16,11 +16,15 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
     OpenRuns,
     PruneBounds,
     PruneCursor,
     PrunedBatch,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -90,6 +94,11 @@ class JobStore(Protocol):
 
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
 
     async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
         """Return the earlier definitions of some jobs, by name and the oldest of each first."""
@@ -189,6 +198,9 @@ class EngineStore(JobStore, Protocol):
 class RegistryStore(JobStore, Protocol):
     """Writes by people and programs: registrations, edits, manual runs."""
 
+    async def read_clock(self) -> int | None:
+        """Return the database's clock in milliseconds; None if it is the clock of this host."""
+
     async def put(
         self,
         namespace: str,
@@ -216,16 +228,14 @@ class ReadStore(JobStore, Protocol):
     ) -> list[RunRecord]:
         """Return a job's runs earlier than `before`, newest first; a period's run precedes manual ones."""
 
+    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
+        """Count a job's runs by status between each two bounds of nominal times; part 0 is the first."""
+
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period that was opened again, oldest first."""
-
-    async def incidents(
-        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
-    ) -> list[IncidentRecord]:
-        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
 
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the outage of a shard that no worker owns now; None while a worker owns it."""
@@ -243,6 +253,22 @@ class ReadStore(JobStore, Protocol):
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
+
+    async def group_jobs(
+        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
+    ) -> list[JobGroup]:
+        """Return the largest groups of jobs; with `singly`, a group for each job, in the order of names."""
+
+    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in each part of an interval, about where they stand."""
+
+    async def tally_runs(
+        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
+    ) -> list[TagCount]:
+        """Count the runs and the aggregated periods of some jobs in parts of an interval, by tag and status.
+
+        With `not_ok`, only what ended without success. Runs recorded an hour before the interval are found.
+        """
 
     async def latest_runs(
         self,

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tests import postgres
 from tests.abuse.attacks import ATTACKS
 from tests.abuse.experiment import FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
-from tests.abuse.verdict import summary, violations
+from tests.abuse.verdict import least_of, summary, violations
 
 HEAD = (
     "attack",
@@ -51,11 +51,11 @@ def main() -> int:
         if given.postgres:
             (folder / "postgres").mkdir()
             store = stack.enter_context(postgres.running(folder / "postgres")).fresh()
-        experiment = stack.enter_context(experimenting(folder, store))
+        experiment = stack.enter_context(experimenting(folder, store, is_limited=not given.requests))
         for name in names:
             # The control lasts as long as what it is compared with.
             seconds = 60 * given.minutes if name in (MIX, LONG_QUIET) else given.seconds
-            rows.append(experiment.row(name, seconds, given.requests))
+            rows.append(experiment.row(name, seconds, least_of(name, given.requests)))
             _print(_cells(rows[-1]))
     _say("")
     for line in summary(rows, given.requests):

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from urllib.parse import quote
 import httpx
 
 from kron.fronts.service.auth.token import make_token
-from tests.abuse.attacks import ATTACKS, CONNECTING, MIXED, PARTS, Target, prepare
+from tests.abuse.attacks import ATTACKS, CONNECTING, MANY, MIXED, Target, prepare
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
@@ -33,12 +33,17 @@ SCHEDULES = 10
 HANGING = 150
 # Schedules of the hostile tenant that are due in the same second, and how often.
 FLOOD, EVERY_S, NEVER = 5_000, 5, "0 0 1 1 *"
-FLOODS = {"5,000 schedules due at once": "log", "5,000 due at once, over HTTP": "http"}
+FLOODS = {
+    "5,000 schedules due at once": "log",
+    "5,000 due at once, over HTTP": "http",
+    "200 with 1,000 open windows": "windows",
+}
+# Schedules whose periods all wait for their times at once, and the fields that make them.
+WINDOWED, WINDOWS = 200, {"cron_expr": "* * * * * *", "window": {"mode": "around", "duration": "1000s"}}
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
 LONG_QUIET = "nothing, for as long as that"
-# Processes that attack at once, and the threads of each where a number of requests is required: more than
-# one caller may have in progress together.
-ATTACKERS, SENDERS = 2, 16
+# Processes that attack at once, and the connections of each where a number of requests is required.
+ATTACKERS, SENDERS = 2, 4
 
 
 class Starts:
@@ -140,7 +145,9 @@ class Experiment:
         context = multiprocessing.get_context("spawn")
         queue: Queue[Counter[str]] = context.Queue()
         arguments = (name, self._url, token_of(HOSTILE), seconds, -(-least // ATTACKERS), queue)
-        attackers = [context.Process(target=attack, args=arguments, daemon=True) for _ in range(ATTACKERS)]
+        attackers = [
+            context.Process(target=attack_in_process, args=arguments, daemon=True) for _ in range(ATTACKERS)
+        ]
         for attacker in attackers:
             attacker.start()
         answers: Counter[str] = Counter()
@@ -154,9 +161,13 @@ class Experiment:
         """Let thousands of schedules be due in the same second, again and again."""
         launcher = {"kind": "http", "url": self._quick} if kind == "http" else {"kind": "log"}
         with _as_hostile(self._url) as client:
-            answers = _flood_with(client, f"*/{EVERY_S} * * * * *", launcher)
+            if kind == "windows":
+                answers = _flood_with(client, WINDOWS, launcher, WINDOWED)
+                time.sleep(seconds)
+                return answers + _flood_with(client, {"cron_expr": NEVER}, launcher, WINDOWED)
+            answers = _flood_with(client, {"cron_expr": f"*/{EVERY_S} * * * * *"}, launcher)
             time.sleep(seconds)
-            return answers + _flood_with(client, NEVER, launcher)
+            return answers + _flood_with(client, {"cron_expr": NEVER}, launcher)
 
     def _hang(self, seconds: float, requests: int) -> Counter[str]:
         answers: Counter[str] = Counter()
@@ -187,13 +198,15 @@ def _as_hostile(url: httpx.URL | str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers)
 
 
-def _flood_with(client: httpx.Client, cron_expr: str, launcher: dict[str, str]) -> Counter[str]:
+def _flood_with(
+    client: httpx.Client, fields: Mapping[str, object], launcher: dict[str, str], count: int = FLOOD
+) -> Counter[str]:
     """Create or change the schedules of a flood, and return the answers."""
     answers: Counter[str] = Counter()
-    document = {"cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
+    document = {**fields, "timezone": "UTC", "launcher": launcher}
     headers = {"content-type": "application/x-ndjson"}
-    for first in range(0, FLOOD, 1_000):
-        names = (f"{HOSTILE}/flood {number}" for number in range(first, first + 1_000))
+    for first in range(0, count, 1_000):
+        names = (f"{HOSTILE}/flood {number}" for number in range(first, min(count, first + 1_000)))
         lines = "\n".join(json.dumps({**document, "schedule_id": name}) for name in names)
         answer = client.post("/schedules/bulk", content=lines.encode(), headers=headers)
         answers[str(answer.status_code)] += 1
@@ -206,14 +219,16 @@ def _mib(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def attack(name: str, url: str, token: str, seconds: float, least: int, queue: "Queue[Counter[str]]") -> None:
+def attack_in_process(
+    name: str, url: str, token: str, seconds: float, least: int, queue: "Queue[Counter[str]]"
+) -> None:
     """Attack in a process of one's own, and put the answers into a queue."""
-    least = -(-least // PARTS.get(name, 1))
     senders = SENDERS if least and name not in CONNECTING else 1
+    attack = MIXED if name == MIX else MANY.get(name, ATTACKS[name]) if least else ATTACKS[name]
     ends_at = time.time() + seconds
     targets = [Target(url, token, f"{HOSTILE}/", ends_at, -(-least // senders)) for _ in range(senders)]
     with ThreadPoolExecutor(senders) as pool:
-        list(pool.map(MIXED if name == MIX else ATTACKS[name], targets))
+        list(pool.map(attack, targets))
     queue.put(sum((target.answers for target in targets), Counter[str]()))
 
 
@@ -254,8 +269,10 @@ def accept_starts(ports: "Queue[int]") -> None:
 
 
 @contextmanager
-def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Experiment]:
-    """Serve two tenants, and start the neighbour's schedules."""
+def experimenting(
+    folder: Path, store: str = "sqlite:///kron.db", *, is_limited: bool = True
+) -> Iterator[Experiment]:
+    """Serve two tenants, and start the neighbour's schedules; without limit no request is answered 429."""
     starts, released = Starts(), threading.Event()
 
     def hang(_: str) -> None:
@@ -268,6 +285,7 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
         "KRON_PATIENCE_S": "5",
         "KRON_TICK_MS": "1000",
         "KRON_STORE": store,
+        **({} if is_limited else {"KRON_REQUESTS_PER_S": "0"}),
     }
     with (
         executing(hang) as hanging,
@@ -278,7 +296,7 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
         starts.executor = executor
         with _as_hostile(client.base_url) as hostile:
             # Before those of the neighbour: of those due together a store returns the oldest first.
-            _flood_with(hostile, NEVER, {"kind": "log"})
+            _flood_with(hostile, {"cron_expr": NEVER}, {"kind": "log"})
             prepare(hostile, f"{HOSTILE}/")
         good = {"authorization": f"Bearer {token_of(GOOD)}"}
         for number in range(SCHEDULES):

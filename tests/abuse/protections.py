@@ -66,11 +66,19 @@ PROTECTIONS = (
         "tests/service/test_fairness.py::test_a_thousand_idle_connections_stop_neither_starts_nor_answers",
     ),
     Protection(
-        "a preview has a budget of processor time",
+        "an answer has a budget of processor time",
         "app/budget.py",
         "return processor_time() >= self._ends_at",
         "return False",
-        _abuse("what if no time were found"),
+        "tests/service/test_abuse.py::test_a_list_of_costly_schedules_is_refused_or_shortened_within_its_budget",
+    ),
+    Protection(
+        "a preview uses its budget",
+        f"{SERVICE}/client.py",
+        "now=self._registrar.now(), count=count, budget=CpuBudget())",
+        "now=self._registrar.now(), count=count, budget=_NO_BUDGET)",
+        "tests/service/auth/test_limits.py::test_a_preview_ends_when_its_processor_time_is_spent",
+        (("class BackfillRange(", "_NO_BUDGET = CpuBudget(1e9)\n\n\nclass BackfillRange("),),
     ),
     Protection(
         "a list of schedules has a budget",
@@ -123,6 +131,13 @@ PROTECTIONS = (
         "tests/service/auth/test_hostile.py::test_a_body_in_tiny_parts_is_refused",
     ),
     Protection(
+        "a body whose end is ambiguous is refused",
+        f"{AUTH}/tls.py",
+        'if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):',
+        "if False:",
+        "tests/service/auth/test_hostile.py::test_a_body_whose_end_another_server_may_see_differently_is_refused",
+    ),
+    Protection(
         "headers are bounded by their sum",
         f"{SERVICE}/api/middleware.py",
         'if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD:',
@@ -159,7 +174,7 @@ PROTECTIONS = (
         "app/backfill.py",
         "if wanted.end - wanted.start > MAX_RANGE_S:",
         "if False:",
-        _abuse("a dry run over all years"),
+        "tests/app/test_backfill.py::test_a_range_of_more_than_a_hundred_years_is_refused_before_it_is_searched",
     ),
     Protection(
         "a sign-in form has at most 16 KiB",
@@ -173,7 +188,7 @@ PROTECTIONS = (
         "core/time/duration.py",
         "if len(value) <= MAX_LENGTH else None",
         "if True else None",
-        _abuse("a duration of a megabyte"),
+        "tests/core/time/test_duration.py::test_a_text_longer_than_any_duration_is_not_even_read",
     ),
     Protection(
         "a time zone has at most 100 characters",
@@ -221,9 +236,30 @@ PROTECTIONS = (
     Protection(
         "open runs are limited per user",
         "runtime/turns.py",
-        "if self._open[tenant] >= self._most or len(state.runs) >= MAX_OPEN_RUNS:",
-        "if False:",
+        "return state._replace(room=room)",
+        "return state",
         "tests/service/test_fairness.py::test_runs_that_never_end_leave_room_for_other_tenants",
+    ),
+    Protection(
+        "periods that wait for their times are open runs",
+        "runtime/turns.py",
+        "return bool(state.runs) or _periods_of(state, now) > 1",
+        "return bool(state.runs)",
+        "tests/runtime/test_turns.py::test_periods_that_wait_for_their_times_are_open_runs[before]",
+    ),
+    Protection(
+        "a batch reads a bounded number of open runs",
+        "runtime/turns.py",
+        "if runs > MAX_READ_RUNS:",
+        "if False:",
+        "tests/runtime/test_turns.py::test_a_batch_reads_fewer_jobs_where_each_has_many_open_runs",
+    ),
+    Protection(
+        "the jitter of a schedule that runs often is bounded",
+        f"{SERVICE}/schedule_spec.py",
+        "if job.policy.jitter_ms > max(longest, LOOKAHEAD_MS):",
+        "if False:",
+        "tests/service/test_limits.py::test_the_jitter_of_a_schedule_that_runs_often_is_bounded",
     ),
     Protection(
         "tasks of Celery are published in threads per user",
@@ -254,6 +290,13 @@ PROTECTIONS = (
         "tests/app/dag/test_worker.py::test_tasks_that_never_end_leave_slots_to_other_users",
     ),
     Protection(
+        "large DAGs leave the writer of SQLite to starts",
+        "stores/sqlite/file.py",
+        "if took > LONG_S:",
+        "if False:",
+        "tests/stores/test_sqlite_file.py::test_after_long_work_a_connection_rests_for_as_long",
+    ),
+    Protection(
         "outputs are displaced where the most are",
         "app/output.py",
         "of_tenants.setdefault(_tag_in(path), [])",
@@ -281,6 +324,20 @@ PROTECTIONS = (
         'self._check_host(_header_of(scope, b"host") or "")',
         "pass",
         "tests/service/auth/test_sites.py::test_a_name_that_was_rebound_to_this_address_reads_and_writes_nothing",
+    ),
+    Protection(
+        "a host is a name or an address, and a port",
+        f"{AUTH}/middleware.py",
+        'return "" if match is None else match[1] or match[2]',
+        'return authority.lower().removeprefix("[").partition("]")[0].partition(":")[0]',
+        "tests/service/auth/test_sites.py::test_a_name_that_was_rebound_to_this_address_reads_and_writes_nothing",
+    ),
+    Protection(
+        "pages of extensions write nothing",
+        f"{AUTH}/middleware.py",
+        "if port is None or origin.lower()",
+        'port = port or ""\n    if False and origin.lower()',
+        "tests/service/auth/test_sites.py::test_a_page_of_another_site_can_write_nothing",
     ),
     Protection(
         "pages of other sites write nothing",
@@ -402,6 +459,13 @@ PROTECTIONS = (
         "key = signing_key_of(self._secret, settings.user_id) if payload is None else self._secret",
         "key = self._secret",
         "tests/service/auth/test_disclosure.py::test_the_start_of_one_tenant_does_not_look_like_that_of_another",
+    ),
+    Protection(
+        "errors do not quote the secrets of mistyped fields",
+        "core/fields.py",
+        "None if self._hides_unknown else self.values[name]",
+        "self.values[name]",
+        "tests/service/test_canaries.py::test_no_secret_comes_back_from_anywhere",
     ),
     # --- operators ---
     Protection(

@@ -43,7 +43,7 @@ def violations(rows: Sequence[Row], requests: int = 0) -> list[str]:
 
 def least_of(name: str, requests: int) -> int:
     """Return how many requests an attack has to send."""
-    return 0 if name in FLOODS else requests // PARTS.get(name, 1)
+    return 0 if name in (*FLOODS, *CONTROLS, MIX) else -(-requests // PARTS.get(name, 1))
 
 
 def summary(rows: Sequence[Row], requests: int = 0) -> list[str]:

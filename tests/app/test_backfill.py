@@ -2,9 +2,19 @@
 
 import pytest
 
-from kron.app.backfill import ACTIVE, PAGE, Only, PastPeriods, PeriodRange, read_past
+from kron.app.backfill import (
+    ACTIVE,
+    MAX_RANGE_S,
+    PAGE,
+    Only,
+    PastPeriods,
+    PeriodRange,
+    check_size,
+    read_past,
+)
 from kron.app.budget import CpuBudget
 from kron.app.catalog import Catalog, JobDefinition
+from kron.core.errors import InvalidOptionError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus, key_of, request_key_of
@@ -105,3 +115,11 @@ def test_a_period_with_a_run_that_waits_or_executes_is_repeated_only_on_explicit
             Only.FAILED: [],
             Only.ALL: [NOON],
         }
+
+
+def test_a_range_of_more_than_a_hundred_years_is_refused_before_it_is_searched() -> None:
+    yearly = Job.from_dict({"identity": "job", "schedule": "0 0 1 1 *", "timezone": "UTC"})
+    record = create(yearly, now=NOW, launcher="{}", kind="callback")
+    check_size(record, PeriodRange(start=0, end=MAX_RANGE_S))
+    with pytest.raises(InvalidOptionError, match="longer than 100 years"):
+        check_size(record, PeriodRange(start=0, end=MAX_RANGE_S + 1))

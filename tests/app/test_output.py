@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kron.app.output import KeptOutput, RunOutputs, displaced_outputs
 from kron.core.plan.record import RunRecord
-from kron.launchers.process.supervisor import write_record
+from kron.launchers.process.supervisor.record import write_record
 from tests.launchers.ear import a_launch
 from tests.strategies import law
 

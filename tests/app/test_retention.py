@@ -6,6 +6,7 @@ import pytest
 
 from kron.app.retention import MAX_BATCH_S, BatchSize, Pruned, Pruner, RetentionPolicy
 from kron.core.errors import InvalidOptionError, StoreError
+from kron.core.plan.query import PrunedBatch
 from kron.core.plan.record import RunKind
 from kron.core.plan.registration import request_run
 from kron.ports import Store
@@ -180,3 +181,10 @@ def test_a_batch_has_at_least_one_record_however_slow_the_store_is() -> None:
     assert size.limit == 1
     size.took(0)
     assert size.limit == 2
+
+
+def test_a_sum_of_batches_counts_every_kind() -> None:
+    batch = PrunedBatch(runs=1, attempts=2, ranges=3, definitions=4, schedules=5, audit=6)
+    pruned = Pruned().plus(batch).plus(batch)
+    assert pruned == (2, 4, 6, 8, 10, 12, 2)
+    assert pruned.records == 2 * batch.records == 42

@@ -126,6 +126,9 @@ async def test_nothing_is_pruned_on_the_day_after_the_clock_was_set_forward_by_m
     async with running(store, a_worker(store, clock), "0 * * * *"):
         await clock.advance_to(NOON + 3 * HOUR)
         clock.jump_to(far)
+        await clock.advance_to(far + 3 * HOUR)
+    # A worker that was restarted since knows it as well.
+    async with running(store, a_worker(store, clock)):
         await clock.advance_to(far + DAY - HOUR)
         assert store.times == [NOON + FIRST]
         await clock.advance_to(far + DAY + HOUR)
@@ -144,12 +147,17 @@ async def test_after_a_long_absence_records_age_from_the_last_one_for_a_day() ->
         runs = await store.runs(SPACE, "job 0", limit=ALL_RUNS)
         return sum(run.nominal_time < NOON.timestamp() + 4 * 3_600 for run in runs)
 
-    worker = a_worker(store, clock)
-    await worker.take_over()
-    worker.start()
-    await clock.advance_to(far + DAY - HOUR)
-    assert await earlier() >= 36
-    await clock.advance_to(far + DAY + HOUR)
+    # Restarts change nothing: the absence is recorded.
+    for hours in (2, 4, 23):
+        worker = a_worker(store, clock)
+        await worker.take_over()
+        worker.start()
+        await clock.advance_to(far + hours * HOUR)
+        assert await earlier() >= 36
+        if hours < 23:
+            await worker.stop()
+    # Its next pruning comes a day after its first one.
+    await clock.advance_to(far + DAY + 5 * HOUR)
     assert await earlier() == 0
     await worker.stop()
     await store.close()

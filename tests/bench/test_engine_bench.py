@@ -181,6 +181,7 @@ def test_processes_are_measured_beside_those_of_the_standard_library() -> None:
         process.DISK,
         process.POPEN,
         process.ASYNCIO,
+        process.BARE,
     ]
     assert [row.contender for row in found.rows] == 2 * names
     assert all(row.cost for row in found.rows), found.rows

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kron.cli.main import BAD, GOOD, NO
+from kron.clocks.system import SystemClock
 from tests.cli.conftest import Kron
 
 FILE = """\
@@ -46,6 +47,11 @@ def applied(kron: Kron, *words: str) -> Any:
     code, output, errors = kron("apply", "--yes", "--json", *words)
     assert (code, errors) == (GOOD, ""), errors
     return json.loads(output)
+
+
+def hour_not_near() -> int:
+    """Return an hour of UTC that begins hours from now, so that a shift of one hour passes no start."""
+    return 15 if SystemClock().now().hour < 12 else 3
 
 
 def counts(plan: Any) -> dict[str, int]:
@@ -100,18 +106,20 @@ def test_an_export_is_a_file_that_changes_nothing(kron: Kron) -> None:
 
 
 def test_a_changed_file_shows_which_starts_move_and_changes_only_that(kron: Kron) -> None:
-    Path("jobs.yaml").write_text(FILE)
+    hour = hour_not_near()
+    before, after = f"30 {hour} * * mon-fri", f"30 {hour + 1} * * mon-fri"
+    Path("jobs.yaml").write_text(FILE.replace("30 8 * * mon-fri", before))
     applied(kron, "jobs.yaml")
-    Path("jobs.yaml").write_text(FILE.replace("30 8 * * mon-fri", "30 9 * * mon-fri"))
+    Path("jobs.yaml").write_text(FILE.replace("30 8 * * mon-fri", after))
     code, output, _ = kron("diff", "jobs.yaml", "--days", "7")
     assert code == NO
     assert "Schedules: 1 changed, 1 unchanged" in output
-    assert "schedule: 30 8 * * mon-fri -> 30 9 * * mon-fri" in output
+    assert f"schedule: {before} -> {after}" in output
     assert "5 starts: all move by +1h" in output
     plan = applied(kron, "jobs.yaml")
     assert counts(plan) == {"changed": 1, "unchanged": 1}
     assert [shift["seconds"] for shift in plan["starts"]] == [3600] * 5
-    assert exported(kron)["prod/report"]["schedule"] == "30 9 * * mon-fri"
+    assert exported(kron)["prod/report"]["schedule"] == after
 
 
 def test_a_change_of_tags_alone_opens_no_new_epoch_and_moves_nothing(kron: Kron) -> None:
@@ -162,7 +170,7 @@ def test_a_name_in_two_files_is_refused(kron: Kron) -> None:
     Path("one.yaml").write_text(FILE)
     Path("two.yaml").write_text(FILE)
     code, _, errors = kron("apply", "one.yaml", "two.yaml", "--yes")
-    assert (code, errors) == (BAD, 'kron: two.yaml: job "prod/backup" is in one.yaml already\n')
+    assert (code, errors) == (BAD, 'kron: two.yaml: job "prod/backup" is already defined in one.yaml\n')
 
 
 def test_a_hidden_secret_stays_with_its_launcher_and_nowhere_else(kron: Kron) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.launchers.process.supervisor import read_record
+from kron.launchers.process.supervisor.record import read_record
 from tests.daemon.krond import Krond
 from tests.waiting import wait_for
 

@@ -144,5 +144,5 @@ def test_a_job_that_is_in_two_files_is_named_with_its_line(tmp_path: Path) -> No
         )
     problems = load([str(tmp_path)]).problems
     assert problems == {
-        f"{tmp_path}/b.yaml": [f'{tmp_path}/b.yaml:2: job "same" is in {tmp_path}/a.yaml already']
+        f"{tmp_path}/b.yaml": [f'{tmp_path}/b.yaml:2: job "same" is already defined in {tmp_path}/a.yaml']
     }

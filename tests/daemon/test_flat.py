@@ -13,6 +13,7 @@ import pytest
 
 from kron.core.plan.record import RunStatus
 from kron.fronts.daemon.daemon import NAMESPACE
+from kron.launchers.process.pool import MAX_PROGRAMS
 from kron.stores.sqlite.store import SqliteStore
 from tests.waiting import wait_for
 
@@ -92,7 +93,8 @@ async def test_an_hour_of_load_leaves_no_file_open_no_memory_behind_and_an_exact
         later_files, later_memory = krond.least()
     finally:
         krond.stop()
-    assert later_files <= files
+    # A busy host has more supervisors for a while, each with a socket; a file of every run would be 200.
+    assert later_files <= files + MAX_PROGRAMS
     assert later_memory <= memory + MOST_GROWTH_KB
     # Each started period once, and each between the first and the last one: none was left out.
     started = Counter(krond.periods())

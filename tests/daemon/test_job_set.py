@@ -56,3 +56,25 @@ async def test_the_plan_of_a_reload_names_the_starts_that_will_be(
     before: list[dict[str, object]], after: list[dict[str, object]], expected: list[str]
 ) -> None:
     assert await plan_of(before, after) == expected
+
+
+async def test_the_plan_of_a_reload_that_lifts_suspend_says_how_many_start() -> None:
+    store, now = SqliteStore(), NOW
+    catalog = Catalog(store, "krond", now=lambda: now)
+    often = {
+        **HOURLY,
+        "schedule": "* * * * *",
+        "policy": {"catchup": "all", "deadline": "3m", "overlap": "allow"},
+    }
+    stopped = Job.from_dict({**often, "suspend": True})
+    await reload_jobs(catalog, lambda: LoadedJobs(jobs={"/a.yaml": [stopped]}))
+    now += 10 * 60_000
+    loaded = LoadedJobs(jobs={"/a.yaml": [Job.from_dict(often)]})
+    for dry_run in (True, False):
+        plan = (await reload_jobs(catalog, lambda: loaded, dry_run=dry_run)).plan
+        assert plan[1] == (
+            "~ a: next start moves from never, it is suspended to 2027-01-15T08:42:00Z; "
+            "4 runs would start, 7 periods would be dropped (deadline)"
+        )
+    assert (await reload_jobs(catalog, lambda: loaded)).plan[1:] == []
+    await store.close()

@@ -270,6 +270,9 @@ def test_jobs_are_applied_exported_and_followed_over_the_socket(krond: Krond, tm
     # The export is a file that changes nothing.
     (tmp_path / "exported.yaml").write_text(exported.stdout)
     assert kron("diff", str(tmp_path / "exported.yaml")).returncode == 0
+    # A job of krond's own files is changed there.
+    own = kron("diff", str(krond.config / "host.yaml"))
+    assert f"~ host/codes: is a job of {krond.config}/host.yaml, which krond loads again: edit" in own.stdout
     krond.call("run", "more/slow")
     wait_for(lambda: krond.runs("more/slow")[0]["status"] == "STARTED" and krond.output("more/slow"))
     argv = [sys.executable, "-m", "kron", "logs", "more/slow", "--follow"]
@@ -292,4 +295,4 @@ def test_files_with_problems_are_named_with_their_lines(tmp_path: Path) -> None:
     assert check.returncode == 2
     assert f"{krond.config}/bad.yaml:3: " in check.stderr
     assert 'job "idle" has neither a command nor a launcher' in check.stderr
-    assert "1 jobs" in check.stdout
+    assert check.stdout == "1 job in 2 files\n"

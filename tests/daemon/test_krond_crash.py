@@ -96,7 +96,12 @@ def test_a_process_that_outlives_its_krond_keeps_its_end_and_its_output(tmp_path
 
 
 def _has_no_process(key: str) -> bool:
-    return not processes_of(key, 1, -1)
+    """Return whether no process of this host has the environment of a run."""
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"KRON_IDEMPOTENCY_KEY={key}\0".encode() in place.read_bytes():
+                return False
+    return True
 
 
 def _running_pid(krond: Krond, key: str) -> int | None:
@@ -134,24 +139,25 @@ def test_replace_and_run_timeout_end_every_process_of_a_run(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_job_files_are_reloaded_as_a_whole_and_a_broken_one_keeps_its_jobs(tmp_path: Path) -> None:
-    krond = Krond(tmp_path)
+    krond, go = Krond(tmp_path), tmp_path / "go"
     krond.write(
         "a.yaml",
         '[{identity: a1, schedule: "0 1 * * *", command: "true"},'
-        '{identity: a2, schedule: "0 2 * * *", command: [sleep, "300"], on_remove: terminate}]',
+        '{identity: a2, schedule: "0 2 * * *", command: [sleep, "300"], on_remove: terminate},'
+        f'{{identity: a3, schedule: "0 2 * * *", command: "until [ -e {go} ]; do sleep 0.05; done"}}]',
     )
     krond.write("b.yaml", '{identity: b, schedule: "* * * * * *", deadline: 1m, command: "true"}')
     krond.start()
-    assert krond.names() == ["a1", "a2", "b"]
-    key = krond.call("run", "a2")["idempotency_key"]
+    assert krond.names() == ["a1", "a2", "a3", "b"]
+    key, kept = (krond.call("run", name)["idempotency_key"] for name in ("a2", "a3"))
     krond.call("pause", "a1", True)
-    wait_for(lambda: krond.runs("a2")[0]["status"] == "STARTED")
+    wait_for(lambda: krond.runs("a2")[0]["status"] == krond.runs("a3")[0]["status"] == "STARTED")
     wait_for(lambda: len(krond.runs("b")) >= 1)
     # A broken file, seen by its change alone: its jobs stay, and the other file changes.
     krond.write("a.yaml", "[{identity: a1,\n schedule: never}]")
     krond.write("c.yaml", '{identity: c, schedule: "0 3 * * *", command: "true"}')
     (krond.config / "b.yaml").unlink()
-    wait_for(lambda: krond.names() == ["a1", "a2", "c"], krond.log_text)
+    wait_for(lambda: krond.names() == ["a1", "a2", "a3", "c"], krond.log_text)
     wait_for(lambda: "- b: would have started" in krond.log_text(), krond.log_text)
     assert f"{krond.config}/a.yaml:2: " in krond.log_text()
     # Mended, by SIGHUP: the pause stays, a removed job's process is ended, a moved start is named.
@@ -159,6 +165,10 @@ def test_job_files_are_reloaded_as_a_whole_and_a_broken_one_keeps_its_jobs(tmp_p
     krond.signal(signal.SIGHUP)
     wait_for(lambda: krond.names() == ["a1", "c"], krond.log_text)
     assert krond.ended("a2", key)["status"] == "CANCELLED"
+    # The other one's goes on, and its end is recorded.
+    assert krond.runs("a3")[0]["status"] == "STARTED"
+    go.touch()
+    assert krond.ended("a3", kept)["status"] == "SUCCESS"
     assert krond.call("schedule", "a1")["paused"] is True
     wait_for(lambda: "~ a1: next start moves from" in krond.log_text(), krond.log_text)
     # A job that returns continues: no period runs twice.

@@ -139,6 +139,7 @@ def test_every_period_shows_its_id_its_times_and_its_seed_in_status_log_and_page
         page = pages.get(f"/ui/period?id=windowed&at={period_id}")
         assert str(decision["seed_hash"]) in page
         assert period_id in page
+        assert re.search(r"\d s of processor time · at most \d+\.\d MiB of memory", page)
 
 
 @pytest.mark.parametrize(

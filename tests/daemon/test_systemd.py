@@ -12,6 +12,7 @@ import pytest
 
 from kron.fronts.daemon.systemd import Notifier
 from tests.daemon.krond import PROGRAM, Krond
+from tests.daemon.real_systemd import Systemd, missing
 from tests.waiting import wait_for
 
 
@@ -39,7 +40,7 @@ def test_systemd_finds_no_fault_in_the_unit(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(check, capture_output=True, text=True, env=environment, check=False)
     # It reads the units of the host too.
     assert done.returncode == 0, done.stderr
-    assert [line for line in done.stderr.splitlines() if "krond" in line] == []
+    assert [line for line in done.stderr.splitlines() if "krond.service" in line] == []
 
 
 def test_the_variables_of_the_service_manager_are_not_passed_on() -> None:
@@ -69,7 +70,7 @@ def test_krond_reports_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> No
         krond.start(env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000"})
         wait_for(lambda: heard("READY=1"), krond.log_text)
         wait_for(lambda: heard("WATCHDOG=1"), krond.log_text)
-        wait_for(lambda: heard("STATUS=1 jobs, worker running"), lambda: states)
+        wait_for(lambda: heard("STATUS=1 job, worker running"), lambda: states)
         assert krond.stop() == 0
         wait_for(lambda: heard("STOPPING=1"), lambda: states)
     os.close(folder)
@@ -97,3 +98,53 @@ def test_output_can_go_to_the_journal_or_to_krond_itself(tmp_path: Path) -> None
         assert krond.output("a") == ""
         assert krond.stop() == 0
         os.close(folder)
+
+
+@pytest.mark.slow
+def test_systemd_starts_reloads_restarts_and_watches_krond(tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(f"systemd cannot run: {reason}")
+    krond = Krond(tmp_path / "krond")
+    ledger, go = tmp_path / "ledger", tmp_path / "go"
+    ledger.touch()
+    long = f"cat /proc/self/cgroup; echo began >> {ledger}; until [ -e {go} ]; do sleep 0.05; done; exit 4"
+    job = '{{identity: {}, schedule: "0 0 1 1 *", command: "{}"}}'
+    krond.write("long.yaml", job.format("long", long))
+    argv = [sys.executable, "-c", PROGRAM, "install", "--system", "--directory", str(tmp_path)]
+    subprocess.run(argv, capture_output=True, check=True)
+    unit = (tmp_path / "krond.service").read_text()
+    places = f" --config {krond.config} --state {krond.state}"
+    unit = unit.replace("--log-format journal", f"--log-format journal{places}")
+    unit = unit.replace("WatchdogSec=30", f"WatchdogSec=3\nStandardError=append:{krond.log}")
+    systemd = Systemd(tmp_path, {"krond.service": unit})
+    try:
+        _check_krond_of(systemd, krond, ledger, go, job)
+    finally:
+        systemd.close()
+
+
+def _check_krond_of(systemd: Systemd, krond: Krond, ledger: Path, go: Path, job: str) -> None:
+    # It is started once it has said that it is ready.
+    assert systemd.run(["systemctl", "start", "krond.service"]).returncode == 0, krond.log_text()
+    wait_for(lambda: systemd.show("krond.service", "StatusText") == "1 job, worker running", krond.log_text)
+    key = krond.call("run", "long")["idempotency_key"]
+    wait_for(ledger.read_text, krond.log_text)
+    # A run has a control group of its own, which systemd delegated.
+    assert f"0::/system.slice/krond.service/kron-{key[:16]}.1\n" in krond.output("long", key)
+    krond.write("more.yaml", job.format("more", "true"))
+    assert systemd.run(["systemctl", "reload", "krond.service"]).returncode == 0
+    wait_for(lambda: krond.names() == ["long", "more"], krond.log_text)
+    # A restart, and the end of one that hangs, leave the run alone.
+    first = systemd.show("krond.service", "MainPID")
+    assert systemd.run(["systemctl", "restart", "krond.service"]).returncode == 0, krond.log_text()
+    second = systemd.show("krond.service", "MainPID")
+    assert second != first
+    systemd.run(["kill", "-STOP", second])
+    wait_for(lambda: systemd.show("krond.service", "NRestarts") == "1", krond.log_text)
+    wait_for(lambda: systemd.show("krond.service", "StatusText") == "2 jobs, worker running", krond.log_text)
+    assert systemd.show("krond.service", "MainPID") not in (first, second)
+    go.touch()
+    assert krond.ended("long", key)["error"].startswith("exit status 4")
+    assert ledger.read_text() == "began\n"
+    assert systemd.run(["systemctl", "stop", "krond.service"]).returncode == 0
+    assert systemd.show("krond.service", "Result") == "success"

@@ -60,7 +60,7 @@ def test_start_and_stop_may_be_called_as_functions_and_again(runner: kron.Runner
     runner.stop()
     for _ in range(2):
         runner.start()
-        with pytest.raises(ConflictError, match="running already"):
+        with pytest.raises(ConflictError, match="already running"):
             runner.start()
         runner.stop()
         runner.stop()

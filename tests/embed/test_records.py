@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE_S
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MINUTE, SECOND, DAY = timedelta(minutes=1), timedelta(seconds=1), timedelta(days=1)
 SPACE = "embed:main"
-SLOW = Given("a", "0 * * * *", 600, "30s, fail 40s, 50s, 4000s")
+SLOW = Given("a", "0 * * * *", 600, "30s, fail 40s, 50s, 4000s, 100s")
 
 
 async def nothing() -> None:
@@ -86,9 +86,12 @@ async def test_the_stored_times_are_those_of_the_start_the_success_and_the_failu
     await stage.play(until("12:30"))
     job = await stored(stage)
     assert (job.last_start_at, job.last_success_at) == (ms("12:10:40"), ms("12:11:30"))
-    await stage.play(until("14:59"))
+    await stage.play(until("14:07"))
     job = await stored(stage)
     assert (job.last_start_at, job.last_success_at) == (ms("14:06:40"), ms("14:06:40"))
+    await stage.play(until("14:59"))
+    job = await stored(stage)
+    assert (job.last_start_at, job.last_success_at) == (ms("14:06:40"), ms("14:08:20"))
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,7 @@ async def test_calls_at_the_wrong_moment_are_refused(rig: Rig) -> None:
             await call
     await rig.runner.stop()
     async with rig.runner:
-        with pytest.raises(ConflictError, match="running already"):
+        with pytest.raises(ConflictError, match="already running"):
             await rig.runner.start()
     await rig.runner.stop()
 

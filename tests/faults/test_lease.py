@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from kron.core.plan.record import JobRecord, Result, RunRecord, RunStatus
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, LoadResult, Ownership, WriteResult
 from kron.core.shard import SHARDS, shard_of
+from kron.runtime.engine import Engine
+from kron.runtime.journal import LogJournal
 from kron.stores.postgres.store import PostgresStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
@@ -482,3 +485,48 @@ async def _say_when_owned(rig: Rig, store: CrossedStore) -> None:
     await store.loading.wait()
     await until(lambda: len(rig.engine._lease.owned.shards) == SHARDS)
     store.is_over.set()
+
+
+class DeafStore(PostgresStore):
+    """A store whose first renewal loses a cancellation, as `asyncio.wait_for` of Python 3.11 can."""
+
+    renewals = 0
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        self.renewals += 1
+        if self.renewals == 1:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return await super().renew(ownership, now=now, balance=balance)
+
+    async def load(
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
+    ) -> LoadResult:
+        if self.renewals:
+            raise ZeroDivisionError
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
+
+
+async def test_a_failed_engine_renews_no_more_although_a_cancellation_is_lost(postgres_url: str) -> None:
+    """Without its loop, the lease must lapse, so that another worker takes over."""
+    clock = SimulatedClock(NOON)
+    store = DeafStore(postgres_url, ttl_ms=TTL_MS)
+    engine = Engine(store, clock, {}, namespace=SPACE, owner="me", journal=LogJournal())
+    await engine.acquire()
+    engine.run()
+    passing = asyncio.create_task(clock.advance_to(NOON + timedelta(minutes=5)))
+    await until(lambda: store.renewals)
+    engine.call()
+    await until(lambda: engine.health.state == "failed")
+    await passing
+    assert store.renewals == 1
+    engine.kill()
+    await store.close()

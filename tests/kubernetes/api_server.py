@@ -8,6 +8,8 @@ owner references with garbage collection, and permissions by RBAC rules. Faults 
 import asyncio
 import json
 import re
+import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,7 +68,8 @@ class Fault:
     """What happens to the next `times` requests that match.
 
     `status` answers instead of the server; `cut` ends the connection `before` the request is executed or
-    `after` it, without an answer; `delay` waits first, in seconds.
+    `after` it, without an answer, or `never`, without executing it. `delay` waits first, in seconds, and
+    `gate` until it is open, as an admission webhook, at most as long as the `timeout` of the request.
     """
 
     match: Callable[[Logged], bool]
@@ -74,6 +77,7 @@ class Fault:
     status: int | None = None
     cut: str | None = None
     delay: float = 0.0
+    gate: asyncio.Event | None = None
     retry_after: int | None = None
 
 
@@ -112,6 +116,8 @@ class ApiServer:
         self.version = 100
         self.requests: list[Logged] = []
         self.faults: list[Fault] = []
+        # How many requests were refused, by status.
+        self.refusals: Counter[int] = Counter()
         # Rules of roles, each with a `namespace` unless it holds in all; None allows everything.
         # A request with another token than this is refused.
         self.rules: list[Doc] | None = None
@@ -390,10 +396,11 @@ class ApiServer:
     # --- HTTP --------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["ApiServer"]:
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["ApiServer"]:
         """Serve on a free port of the loopback interface."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield self
         finally:
@@ -436,7 +443,9 @@ class ApiServer:
             fault = next((each for each in self.faults if each.times and each.match(logged)), None)
             if fault is not None:
                 fault.times -= 1
-                await asyncio.sleep(fault.delay)
+                await _admission(fault, query)
+                if fault.cut == "never":
+                    await asyncio.Event().wait()
                 if fault.cut == "before":
                     return False
                 if fault.status is not None:
@@ -452,6 +461,7 @@ class ApiServer:
                 return True
             document = self._execute(logged, kind, part, query, headers, json.loads(body or b"null"))
         except Refused as refused:
+            self.refusals[refused.code] += 1
             await _reply(writer, refused.code, _status(refused.code, refused.reason, refused.message))
             return True
         if self.on_request(number, "after") or (fault is not None and fault.cut == "after"):
@@ -541,6 +551,18 @@ async def _reply(writer: asyncio.StreamWriter, code: int, document: Doc, after: 
 def _status(code: int, reason: str, message: str) -> Doc:
     status = {"apiVersion": "v1", "kind": "Status", "status": "Failure"}
     return {**status, "code": code, "reason": reason, "message": message}
+
+
+async def _admission(fault: Fault, query: dict[str, str]) -> None:
+    """Wait for a webhook; a request that has a timeout is refused after it, and not executed later."""
+    limit = float(query["timeout"].removesuffix("s")) if "timeout" in query else None
+    try:
+        async with asyncio.timeout(limit):
+            await asyncio.sleep(fault.delay)
+            if fault.gate is not None:
+                await fault.gate.wait()
+    except TimeoutError:
+        raise Refused(504, "Timeout", "request did not complete within the allowed duration") from None
 
 
 def _verb_of(method: str, name: str, query: dict[str, str]) -> str:

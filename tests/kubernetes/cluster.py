@@ -43,6 +43,8 @@ class Cluster:
         self.operators: list[tuple[Operator, asyncio.Task[None]]] = []
         # How long an operator waits for an answer, in seconds.
         self.request_s = 5.0
+        # How long the server may take to create a Job, in seconds.
+        self.create_s = 30.0
         # Opens the store of the history for each operator.
         self.history: Callable[[], Store] | None = None
 
@@ -54,6 +56,7 @@ class Cluster:
         api = ApiClient(ClusterAccess(self.server.url), request_s=self.request_s)
         history = None if self.history is None else self.history()
         operator = Operator(api, self.clock, self.options, history=history)
+        operator.launcher.create_s = self.create_s
         self.operators.append((operator, asyncio.create_task(operator.run())))
         if wait:
             await until(lambda: operator.worker.state == "running")

@@ -328,3 +328,16 @@ async def test_frozen_reads_show_the_past(server: ApiServer, api: ApiClient) -> 
     assert (await api.list(JOBS)).items == []
     server.thaw_reads()
     assert len((await api.list(JOBS)).items) == 1
+
+
+async def test_a_request_that_its_admission_holds_too_long_is_refused_and_not_executed(
+    server: ApiServer, api: ApiClient
+) -> None:
+    gate = asyncio.Event()
+    server.faults = [Fault(lambda each: each.verb == "create", gate=gate)]
+    with pytest.raises(ApiError, match="504 Timeout"):
+        await api.create(JOBS, "default", job("a"), within_s=0.05)
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert server.objects("jobs") == []
+    assert (await api.create(JOBS, "default", job("a"), within_s=0.05))["metadata"]["uid"]

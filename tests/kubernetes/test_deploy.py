@@ -16,8 +16,6 @@ import pytest
 import yaml
 
 from kron.fronts.operator.operator import lease_name_of
-from kron.launchers.kubernetes.access import ClusterAccess
-from kron.launchers.kubernetes.api import ApiClient
 from tests.kubernetes.api_server import Fault
 from tests.kubernetes.cluster import Cluster, kronjob, minute, running_cluster
 from tools.crd import CHART, DEPLOY, texts
@@ -133,8 +131,9 @@ def test_the_pod_is_restricted() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    image = (DEPLOY / "Dockerfile").read_text()
-    assert f"USER {pod['securityContext']['runAsUser']}:" in image
+    image = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2].splitlines()
+    (user,) = [line for line in image if line.startswith("USER ")]
+    assert user.startswith(f"USER {pod['securityContext']['runAsUser']}:")
 
 
 def rules_in(objects: Objects) -> list[dict[str, Any]]:
@@ -210,72 +209,3 @@ async def _use_everything(cluster: Cluster, namespace: str) -> None:
     await cluster.eventually(lambda: cluster.jobs() == [])
     await cluster.eventually(lambda: cluster.server.objects("events"))
     await cluster.stop()
-
-
-async def test_a_kubeconfig_leads_to_a_cluster(tmp_path: Path) -> None:
-    from kron.launchers.kubernetes.access import from_kubeconfig
-    from kron.launchers.kubernetes.api import KRONJOBS
-
-    async with running_cluster() as cluster:
-        cluster.server.token = "secret"
-        config = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-            "clusters": [{"name": "c", "cluster": {"server": cluster.server.url}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-        }
-        file = tmp_path / "config"
-        file.write_text(yaml.safe_dump(config))
-        access = from_kubeconfig(file)
-        assert (access.namespace, isinstance(access, ClusterAccess)) == ("team", True)
-        api = ApiClient(access)
-        assert (await api.list(KRONJOBS)).items == []
-        api.close()
-
-
-def with_plugin(folder: Path, server: str, script: str) -> Path:
-    """Write a kubeconfig whose user is a credential plugin."""
-    plugin = {"command": "sh", "args": ["-c", script], "env": [{"name": "FOLDER", "value": str(folder)}]}
-    config = {
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"exec": plugin}}],
-    }
-    file = folder / "config"
-    file.write_text(yaml.safe_dump(config))
-    return file
-
-
-async def test_a_credential_plugin_is_run_again_when_its_token_is_refused(tmp_path: Path) -> None:
-    from kron.launchers.kubernetes.access import from_kubeconfig
-    from kron.launchers.kubernetes.api import KRONJOBS
-
-    script = """
-        echo "$KUBERNETES_EXEC_INFO" >> "$FOLDER/runs"
-        printf '{"kind": "ExecCredential", "status": {"token": "%s"}}' "$(cat "$FOLDER/token")"
-    """
-    (tmp_path / "token").write_text("first")
-    async with running_cluster() as cluster:
-        cluster.server.token = "first"
-        api = ApiClient(from_kubeconfig(with_plugin(tmp_path, cluster.server.url, script)))
-        for token in ("first", "first", "second"):
-            cluster.server.token = token
-            (tmp_path / "token").write_text(token)
-            assert (await api.list(KRONJOBS)).items == []
-        api.close()
-    runs = [json.loads(line) for line in (tmp_path / "runs").read_text().splitlines()]
-    assert [each["kind"] for each in runs] == ["ExecCredential"] * 2
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"), [("echo secret >&2; exit 3", "status 3"), ("echo secret", "no credential")]
-)
-def test_a_credential_plugin_that_fails_is_named_without_its_output(
-    tmp_path: Path, script: str, reason: str
-) -> None:
-    from kron.launchers.kubernetes.access import InvalidAccessError, from_kubeconfig
-
-    with pytest.raises(InvalidAccessError, match=reason) as failed:
-        from_kubeconfig(with_plugin(tmp_path, "http://127.0.0.1:1", script))
-    assert "secret" not in str(failed.value)

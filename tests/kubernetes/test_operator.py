@@ -1,6 +1,8 @@
 """The operator: what KronJobs become, in simulated time against the double."""
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -8,7 +10,11 @@ from datetime import timedelta
 import pytest
 
 import kron
+from kron.core.time.instant import rfc3339
 from kron.fronts.operator.crd import crds
+from kron.fronts.operator.dry_run import planned_jobs, read_manifests
+from kron.fronts.operator.probes import metrics_of
+from tests.kubernetes.api_server import Fault
 from tests.kubernetes.cluster import Cluster, kronjob, minute, running_cluster
 from tests.waiting import until
 
@@ -128,6 +134,37 @@ async def test_a_deadline_makes_late_periods_missed_and_says_so(cluster: Cluster
     (missed,) = [row for row in cluster.status()["periods"] if row["outcome"] == "missed"]
     assert (missed["periodId"][11:16], missed["until"][11:16]) == ("12:01", "12:08")
     assert missed["reason"] == "deadline"
+    (note,) = [note for reason, note in await cluster.events(3) if reason == "Missed"]
+    assert note.startswith("8 periods from 2026-06-01T12:01:00Z to 2026-06-01T12:08:00Z: ")
+
+
+async def test_the_next_start_is_the_chosen_time_and_the_dry_run_says_the_same(cluster: Cluster) -> None:
+    await cluster.start()
+    document = kronjob(schedule="5 12 * * *", window={"mode": "after", "duration": "30m"}, identity="team/a")
+    await cluster.add(document)
+    seconds = round(cluster.clock.now().timestamp())
+    (planned,) = planned_jobs(read_manifests([document]), seconds, 1)
+    times = {"nominalTime": rfc3339(planned.nominal_time), "chosenTime": rfc3339(planned.chosen_time)}
+    assert cluster.status()["next"] == times
+    assert planned.chosen_time > planned.nominal_time
+    await cluster.advance(minute(36))
+    await until(lambda: cluster.jobs() == ["12:05"])
+    job = cluster.job_of("12:05")["metadata"]
+    assert (job["name"], job["annotations"]["kron.io/chosen-time"]) == (planned.job, times["chosenTime"])
+
+
+async def test_a_job_that_cannot_be_created_is_a_condition_until_one_can(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob())
+    cluster.server.faults = [Fault(lambda each: (each.verb, each.resource) == ("create", "jobs"), status=403)]
+    await cluster.advance(minute(1, 10))
+    await until(lambda: cluster.condition("SchedulingError")["status"] == "True")
+    assert cluster.condition("SchedulingError")["reason"] == "JobNotCreated"
+    assert cluster.condition("Ready")["status"] == "False"
+    await cluster.advance(minute(2, 10))
+    await until(lambda: cluster.jobs() == ["12:02"])
+    await cluster.complete("12:02")
+    await until(lambda: cluster.condition("SchedulingError")["status"] == "False")
 
 
 async def test_an_edit_never_starts_anything_in_the_past(cluster: Cluster) -> None:
@@ -257,13 +294,36 @@ async def test_old_jobs_are_deleted_beyond_the_history_limits(cluster: Cluster) 
     await until(lambda: len(cluster.jobs()) == 1)
 
 
-async def test_every_outcome_is_an_event(cluster: Cluster) -> None:
+async def test_every_outcome_is_an_event_and_a_line_of_the_decision_log(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "kron.engine")
     await cluster.start()
     await cluster.add(kronjob())
     await cluster.advance(minute(2, 10))
     await until(lambda: cluster.jobs() == ["12:01"])
     await cluster.complete("12:01")
     assert [reason for reason, _ in await cluster.events(3)] == ["Skipped", "Started", "Succeeded"]
+    written = [str(each.msg).split(":")[0] for each in caplog.records if each.name == "kron.engine"]
+    words = [line.split()[0] for line in written if "default/a" in line]
+    assert [word for word in words if word != "noted"] == ["started", "dropped", "ended"]
+
+
+async def test_kronjobs_that_wait_to_be_reconciled_are_counted(cluster: Cluster) -> None:
+    await cluster.start()
+    assert "kron_operator_queue_depth 0" in list(metrics_of(cluster.operator))
+    gate = asyncio.Event()
+    cluster.server.faults = [Fault(lambda each: each.verb == "patch", gate=gate, times=10**9)]
+    for number in range(40):
+        cluster.server.add("kronjobs", kronjob(f"a{number}", "0 0 * * *"))
+    controller = cluster.operator.controller
+    await until(lambda: controller.depth > 0)
+    assert f"kron_operator_queue_depth {controller.depth}" in list(metrics_of(cluster.operator))
+    gate.set()
+    await until(lambda: controller.depth == 0 and len(cluster.operator.store.books) == 40)
+    text = "\n".join(metrics_of(cluster.operator))
+    assert "kron_operator_reconcile_seconds_count 40" in text
+    assert 'kron_operator_api_requests_total{verb="patch",resource="kronjobs/status"} 40' in text
 
 
 async def test_events_of_long_names_and_texts_are_accepted(cluster: Cluster) -> None:

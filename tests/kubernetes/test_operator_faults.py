@@ -1,5 +1,6 @@
 """The operator through faults: never two Jobs for one period, never a handled period undone."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -7,7 +8,8 @@ import pytest
 
 from kron.fronts.operator.state import text_of
 from tests.kubernetes.api_server import Fault, Logged
-from tests.kubernetes.cluster import TEMPLATE, Cluster, kronjob, minute, running_cluster
+from tests.kubernetes.cluster import PERIOD_ID, TEMPLATE, Cluster, kronjob, minute, running_cluster
+from tests.waiting import until
 
 FOREVER = 10**9
 
@@ -100,8 +102,8 @@ async def test_a_fault_of_the_server_delays_a_job_and_doubles_none(cluster: Clus
 async def test_an_admission_that_takes_longer_than_the_operator_waits_doubles_nothing(
     cluster: Cluster, is_slow: Callable[[Logged], bool]
 ) -> None:
-    """A slow webhook: the operator gives up, and the object is written all the same, later."""
-    cluster.request_s = 0.5
+    """A slow webhook: the record is written all the same, later; of a Job the server is told to give up."""
+    cluster.request_s = cluster.create_s = 0.5
     await cluster.start()
     await cluster.add(kronjob(policy=patience()))
     cluster.server.faults = [Fault(is_slow, times=2, delay=1.0)]
@@ -178,6 +180,23 @@ async def test_another_operators_record_is_taken_over_not_overwritten(cluster: C
     assert cluster.ever_created() == ["12:01", "12:02", "12:03", "12:04", "12:05"]
 
 
+async def test_an_idle_operator_whose_lease_was_taken_stands_by_and_takes_over_again(
+    cluster: Cluster,
+) -> None:
+    operator = await cluster.start()
+    await cluster.add(kronjob(schedule="0 0 * * *"))
+    (lease,) = cluster.server.objects("leases")
+    taken = {"holderIdentity": "other", "leaseTransitions": lease["spec"]["leaseTransitions"] + 1}
+    cluster.server.edit("leases", lease["metadata"]["name"], {"spec": taken})
+    await cluster.advance(minute(6))
+    await cluster.eventually(lambda: operator.worker.state == "waiting")
+    cluster.free_lease()
+    await cluster.advance(minute(8))
+    await cluster.eventually(lambda: operator.worker.state == "running")
+    (_, task) = cluster.operators[0]
+    assert not task.done()
+
+
 async def test_a_record_that_another_operator_wrote_is_read_and_not_overwritten(cluster: Cluster) -> None:
     operator = await cluster.start()
     await cluster.add(kronjob(policy=patience()))
@@ -216,4 +235,77 @@ async def test_a_start_that_was_recorded_and_not_made_is_made_by_the_next_operat
     cluster.server.faults = []
     assert cluster.jobs() == []
     await cluster.start()
+    await cluster.advance(minute(1, 40))
     await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+
+
+async def killed_in_a_webhook(cluster: Cluster, gate: asyncio.Event, schedule: str = "1 12 * * *") -> None:
+    """Kill an operator while an admission webhook has its Job; Jobs that end are deleted."""
+    await cluster.start()
+    policy = patience(concurrency="replace")
+    await cluster.add(kronjob(schedule=schedule, policy=policy, successfulJobsHistoryLimit=0))
+    cluster.server.faults = [Fault(is_creation, gate=gate)]
+    advancing = asyncio.create_task(cluster.advance(minute(1)))
+    await until(lambda: cluster.creations() == 1)
+    await cluster.kill()
+    await advancing
+
+
+async def ends_and_is_deleted(cluster: Cluster) -> None:
+    await cluster.complete("12:01")
+    await cluster.eventually(lambda: cluster.jobs() == [])
+
+
+async def test_a_creation_that_a_webhook_has_is_waited_for_by_the_next_operator(cluster: Cluster) -> None:
+    """Its own Job would be deleted after its end, and the name be free for the first one."""
+    gate = asyncio.Event()
+    await killed_in_a_webhook(cluster, gate)
+    await cluster.start()
+    await cluster.advance(minute(1, 20))
+    assert cluster.creations() == 1
+    gate.set()
+    await until(lambda: cluster.jobs() == ["12:01"])
+    await ends_and_is_deleted(cluster)
+    await cluster.advance(minute(2, 30))
+    assert (cluster.ever_created(), cluster.creations()) == (["12:01"], 1)
+    assert cluster.status()["periods"][0]["result"] == "success"
+
+
+async def test_a_creation_that_a_webhook_has_too_long_is_given_up_by_the_server(cluster: Cluster) -> None:
+    cluster.create_s = 0.2
+    gate = asyncio.Event()
+    await killed_in_a_webhook(cluster, gate)
+    await until(lambda: cluster.server.refusals[504] == 1)
+    await cluster.start()
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await ends_and_is_deleted(cluster)
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert (cluster.ever_created(), cluster.creations()) == (["12:01"], 2)
+
+
+async def test_a_run_that_is_replaced_before_its_job_exists_never_gets_one(cluster: Cluster) -> None:
+    await killed_in_a_webhook(cluster, asyncio.Event(), schedule="0,20 1 12 * * *")
+    await cluster.start()
+    await cluster.advance(minute(1, 25))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.advance(minute(3))
+    (job,) = cluster.server.objects("jobs")
+    assert job["metadata"]["annotations"][PERIOD_ID] == "2026-06-01T12:01:20Z"
+    assert cluster.ever_created() == ["12:01"]
+    rows = {row["periodId"][11:19]: row.get("result") for row in cluster.status()["periods"]}
+    assert rows == {"12:01:00": "replaced", "12:01:20": None}
+
+
+@pytest.mark.slow
+async def test_a_creation_without_an_answer_is_not_repeated_while_it_may_be_made(cluster: Cluster) -> None:
+    cluster.create_s = 0.1
+    await cluster.start()
+    await cluster.add(kronjob(schedule="1 12 * * *"))
+    cluster.server.faults = [Fault(is_creation, cut="never")]
+    await cluster.advance(minute(1))
+    await until(lambda: cluster.operator.launcher._settles_at)
+    await cluster.advance(minute(1, 3))
+    assert cluster.creations() == 1
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    assert cluster.creations() == 2

@@ -11,7 +11,7 @@ from kron.core.job.policy import Catchup
 from kron.core.plan.pace import Pace
 from kron.core.plan.registration import create
 from kron.core.plan.step import Change, Limits, Ownership, WriteResult
-from kron.runtime.pacer import Pacer
+from kron.runtime.wakeup import Pacer
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore
 from tests.engine_case import EVERY_MINUTE, NOON

@@ -9,19 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.policy import Overlap
+from kron.core.plan.incident import detail_of, moment
+from kron.core.plan.record import IncidentKind, IncidentRecord
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, Limits, WriteResult
+from kron.core.time.instant import rfc3339
 from kron.core.time.steady import offset_of
 from kron.launchers.callback import CallbackLauncher
+from kron.runtime.clock_watch import StoreClock
 from kron.runtime.health import Health
 from kron.runtime.journal import level_of
-from kron.runtime.store_clock import StoreClock
 from kron.runtime.wakeup import EngineClock
 from kron.stores.postgres.store import PostgresStore
 from kron.testing import SimulatedClock
@@ -103,6 +107,35 @@ async def register(url: str) -> None:
     await store.close()
 
 
+async def assert_why_names_the_clock(wrong: Rig) -> None:
+    """Fail unless `why` explains a period that is due with the clock of the worker that waits."""
+    query = Query(wrong.store, SPACE, now=now_ms)
+    incidents: list[IncidentRecord] = []
+    while not incidents:
+        found = await wrong.store.incidents(SPACE, NAMES[0], since=0, until=2 * now_ms())
+        incidents = [each for each in found if each.kind is IncidentKind.CLOCK_AHEAD]
+        await asyncio.sleep(0.01)
+    (incident,) = incidents
+    by = timedelta(seconds=detail_of(incident)["by_ms"] // 1000)
+    assert timedelta(minutes=59) < by <= timedelta(hours=1)
+    since, until_at = (moment(at or 0) for at in (incident.from_at, incident.until_at))
+    sentence = (
+        f"worker {incident.actor} found its clock {by} ahead of the database's at {since}, and planned "
+        f"nothing until {until_at} at the latest, so that another worker could take over"
+    )
+    due = incident.from_at // 1000 + 1
+    while now_ms() < 1000 * due:  # noqa: ASYNC110 - a clock
+        await asyncio.sleep(0.01)
+    told = await query.why(NAMES[0], rfc3339(due))
+    assert (told.outcome, told.code) == (None, "overdue")
+    assert sentence in told.sentences, told.sentences
+    # A leader lets its lease lapse.
+    causes = (sentence, f"the lease of worker {incident.actor} expired")
+    assert told.headline.startswith(
+        tuple(f"due, and not processed by a worker yet: {each}" for each in causes)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("balance", [False, True], ids=["leader", "shared"])
 async def test_a_worker_that_is_ahead_leaves_its_shards_to_one_whose_clock_agrees(
@@ -112,6 +145,7 @@ async def test_a_worker_that_is_ahead_leaves_its_shards_to_one_whose_clock_agree
     async with working(postgres_url, WrongClock(timedelta(hours=1)), balance=balance) as wrong:
         await until(lambda: wrong.worker.health.clock_off_ms)
         assert "ahead of the database's" in str(wrong.worker.error)
+        await assert_why_names_the_clock(wrong)
         async with working(postgres_url, SystemClock(), balance=balance) as right:
             await until(right.has_called_all)
             assert right.worker.error is None
@@ -131,6 +165,12 @@ async def test_without_another_worker_the_hosts_clock_counts_after_the_lookahead
     async with working(postgres_url, WrongClock(by), balance=balance, lookahead_ms=500) as alone:
         await until(alone.has_called_all)
         assert alone.worker.health.clock_off_ms > 500_000
+        runs = await alone.store.runs(SPACE, NAMES[0], limit=1_000)
+        held = await alone.store.incidents(SPACE, NAMES[0], since=0, until=2 * now_ms())
+        counted = [each for each in held if detail_of(each).get("counted")]
+        assert [each.actor for each in counted] == [alone.worker.engine.owner]
+        assert counted[0].until_at is not None
+        assert all(run.started_at is None or run.started_at >= counted[0].until_at for run in runs)
     assert "clock_off" in alone.journal.events
 
 

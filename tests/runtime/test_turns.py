@@ -23,11 +23,13 @@ from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.runtime.journal import LogJournal
 from kron.runtime.turns import (
     FIRST_STEP,
+    MAX_READ_RUNS,
     MAX_STEP,
     MIN_STEP,
     QUANTUM,
     RECOUNT_MS,
     STEP_S,
+    LoadLimit,
     OpenLimit,
     Turns,
 )
@@ -362,19 +364,58 @@ def test_open_runs_are_counted_rarely_and_again_before_a_tenant_is_full() -> Non
     assert limit.unsure([*idle, a_state("")], 0) == []
     limit.count({"ann": 2}, 0)
     assert limit.unsure(busy, 5_000) == []
-    assert [state.is_full for state in limit.marked(busy, 5_000)] == [False, False]
+    assert [state.room for state in limit.marked(busy, 5_000)] == [8, 7]
     limit.marked(busy, 5_000)
     # It may have six now: more than half of ten.
     assert limit.unsure(busy, 5_000) == ["ann"]
     limit.count({"ann": 9}, 5_000)
     assert limit.unsure(busy, 5_000 + RECOUNT_MS - 1) == []
-    assert [state.is_full for state in limit.marked(busy, 5_000)] == [False, True]
+    assert [state.room for state in limit.marked(busy, 5_000)] == [1, 0]
     assert limit.unsure(busy, 5_000 + RECOUNT_MS) == ["ann"]
     limit.count({"ann": 3}, 6_000)
-    assert [state.is_full for state in limit.marked(busy, 6_000)] == [False, False]
+    assert [state.room for state in limit.marked(busy, 6_000)] == [7, 6]
 
 
 def test_a_job_with_thousands_of_open_runs_is_full_whatever_its_tenant_has() -> None:
     limit = OpenLimit(user_of, 10 * MAX_OPEN_RUNS)
     states = [a_state("ann", runs=MAX_OPEN_RUNS - 1), a_state("ann", runs=MAX_OPEN_RUNS)]
-    assert [state.is_full for state in limit.marked(states, 0)] == [False, True]
+    assert [state.room for state in limit.marked(states, 0)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"window": {"mode": "before", "duration": "16m"}},
+        {"window": {"mode": "after", "duration": "16m"}},
+        {"window": {"mode": "around", "duration": "16m"}},
+        {"policy": {"jitter_ms": 480_000}},
+    ],
+    ids=["before", "after", "around", "jitter"],
+)
+async def test_periods_that_wait_for_their_times_are_open_runs(fields: dict[str, Any], store: Store) -> None:
+    """Hundreds of periods of each job are near: the first takes the room of all, then each has one."""
+    common = {"schedule": "* * * * * *", **fields}
+    jobs = [Job.from_dict({"identity": f"bad {number}", **common}) for number in range(5)]
+    async with stage_on(store) as stage:
+        skipping(stage, 300)
+        await register(store, "bad", jobs, stage.now)
+        await stage.run()
+        await stage.until(NOON + 2 * SECOND)
+        opened = (await store.open_by_user(SPACE, ["bad"]))["bad"]
+        assert 200 < opened <= 300 + len(jobs)
+        held = [len(state.runs) for state in await store.cases(SPACE, [job.identity for job in jobs])]
+        assert min(held) <= 1
+
+
+def test_a_batch_reads_fewer_jobs_where_each_has_many_open_runs() -> None:
+    limit = LoadLimit()
+    assert limit.fitting(MAX_STEP) == MAX_STEP
+    limit.saw([a_state("ann", runs=1_000)] * 64)
+    assert limit.fitting(MAX_STEP) == MAX_READ_RUNS // 1_000
+    limit.saw([a_state("ann", runs=2 * MAX_READ_RUNS)])
+    assert limit.fitting(MAX_STEP) == 1
+    sizes = []
+    for _ in range(11):
+        limit.saw([a_state("ann")])
+        sizes.append(limit.fitting(MAX_STEP))
+    assert sizes == [2, 4, 8, 16, 32, 64, 128, 256, 512, MAX_STEP, MAX_STEP]

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from kron.core.plan.report import Launch
-from kron.stores.sqlite.store import MEMORY
+from kron.stores.sqlite.file import MEMORY
 from kron.testing import Fault, SimulatedClock
 from kron.testing.faulty_store import Chance
 from tests.runtime.test_engine import MINUTE, NOON, SECOND, Rig, job_of

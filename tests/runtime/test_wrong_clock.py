@@ -276,6 +276,45 @@ async def test_why_says_what_a_wrong_clock_did_to_a_period(stage: Stage) -> None
     assert await query.clock_problem() is None
 
 
+async def test_why_names_a_clock_that_is_behind(stage: Stage) -> None:
+    """For a period that was dropped, one to come, one that is due, and later for one that waited."""
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + 2 * DAY)
+    await stage.until(NOON + 2 * DAY + SECOND)
+    stage.clock.jump_to(NOON + 4 * MINUTE + 30 * SECOND)
+    await stage.add(job_of("fresh"))
+    await stage.until(NOON + 5 * MINUTE + SECOND)
+    behind = (
+        "the host's clock (2026-01-01T12:04:30Z) is behind the latest recorded instant "
+        "(2026-01-03T12:00:00Z) by 1 day, 23:55:30: nothing new starts until it has been steady for "
+        "the lookahead"
+    )
+    dropped = await query.why("job", (NOON + 5 * MINUTE).isoformat())
+    assert (dropped.outcome, dropped.code) == ("missed", "catchup_none")
+    assert dropped.facts[-2][:2] == ("clock_wrong", behind)
+    to_come = await query.why("job", (NOON + 2 * DAY + MINUTE).isoformat())
+    assert (to_come.outcome, to_come.code, to_come.facts[-2][:2]) == (
+        None,
+        "to_come",
+        ("clock_wrong", behind),
+    )
+    due = await query.why("fresh", (NOON + 5 * MINUTE).isoformat())
+    assert (due.outcome, due.code) == (None, "overdue")
+    assert due.headline == f"due, and not processed by a worker yet: {behind}"
+    await stage.until(NOON + 8 * MINUTE)
+    ran = await query.why("job", (NOON + 5 * MINUTE).isoformat())
+    waited = (
+        "the host's clock was behind the latest recorded instant (2026-01-03T12:00:00Z) by 1 day, 23:55:30, "
+        f"and worker {stage.engine.owner} planned nothing from 2026-01-01T12:04:30Z to 2026-01-01T12:05:30Z"
+    )
+    assert [fact.sentence for fact in ran.facts if fact.code == "clock_behind"] == [waited]
+    assert ran.headline == f"succeeded, started 30s late: {waited}"
+    assert "clock_wrong" not in [fact.code for fact in ran.facts]
+
+
 async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     await stage.add(job_of())
     await stage.run()

@@ -6,9 +6,11 @@ skipped, with the reason.
 
 import base64
 import hashlib
+import json
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +24,8 @@ KEPT = Path(__file__).resolve().parents[2] / ".cache" / f"{NAME}-{VERSION}.min.j
 MISSING = f"npm cannot fetch {NAME}@{VERSION}"
 FETCH_S = 60
 # All rules of WCAG 2.2 A and AA, and axe's own best practices.
-RUN = """axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations.map((each) => [
+RUN = """axe.run(document, {resultTypes: ["violations"], ...OPTIONS}).then((found) =>
+  found.violations.map((each) => [
     each.id, each.help,
     each.nodes.slice(0, 3).map((node) => [node.target.join(" "), node.failureSummary])]))"""
 
@@ -62,8 +65,10 @@ def _fetched(folder: Path) -> bytes:
         return file.read()
 
 
-def violations(browser: Chromium) -> list[Any]:
-    """Return what axe-core complains about on the present page."""
-    browser.js(axe_source() + "; null")
-    found: list[Any] = browser.js(RUN)
+def violations(browser: Chromium, rules: Sequence[str] = ()) -> list[Any]:
+    """Return what axe-core complains about on the present page, by all rules or by some."""
+    if not browser.js("'axe' in window"):
+        browser.js(axe_source() + "; null")
+    options = json.dumps({"runOnly": [*rules]} if rules else {})
+    found: list[Any] = browser.js(RUN.replace("OPTIONS", options))
     return found

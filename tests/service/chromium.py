@@ -128,7 +128,9 @@ class Chromium:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
+        # Colours that are still changing are no colours of a theme.
+        motion = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self._call("Emulation.setEmulatedMedia", {"features": [scheme, motion]})
 
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""

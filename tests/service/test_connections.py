@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.types import Receive, Scope, Send
 
 from kron.fronts.service.auth.tls import protocol_with
-from kron.fronts.service.serve import listen, server_of
+from kron.fronts.service.http_server import listen, server_of
 from tests.waiting import PATIENCE_S
 
 

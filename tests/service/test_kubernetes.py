@@ -198,7 +198,8 @@ async def test_a_namespace_that_hangs_takes_nothing_from_other_tenants(
         cluster.faults.append(Fault(lambda each: each.namespace == "ann", times=10_000, delay=3_600))
         for number in range(1, HANGING + 1):
             await first.post("/schedules/ann/run", {"request_id": f"{number}"})
-        await until(lambda: creations(cluster) == 1 + MAX_REQUESTS)
+        # On a busy machine the first of them time out, and others take their places, while more are sent.
+        await until(lambda: creations(cluster) >= 1 + MAX_REQUESTS)
         await first.post("/schedules/bob/run", {"request_id": "0"})
         await until(lambda: len(job_names(cluster)) == 2)
         first.server.signal(signal.SIGKILL)

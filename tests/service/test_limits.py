@@ -52,6 +52,26 @@ async def test_a_tick_starts_no_more_missed_periods_than_the_limit(store: Store)
             assert len(office.launchers["workflow"].started) == started
 
 
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        # A thousand periods that wait at once, as for windows.
+        ({"cron_expr": "* * * * * *"}, 500_000),
+        ({"cron_expr": "* * * * * *", "window": {"mode": "after", "duration": "10m"}}, 200_000),
+        # The default of the lookahead is allowed whatever the window is.
+        ({"cron_expr": "* * * * * *", "window": {"mode": "after", "duration": "1000s"}}, 60_000),
+    ],
+)
+def test_the_jitter_of_a_schedule_that_runs_often_is_bounded(fields: dict[str, object], most: int) -> None:
+    rules = Rules(lookahead_ms=3_600_000)
+    document = {**MINUTELY, **fields, "jitter_ms": most}
+    assert parse_schedule_spec(document, rules, schedule_id="").job.policy.jitter_ms == most
+    with pytest.raises(InvalidScheduleError, match=f"is too long for how often it runs: use at most {most}"):
+        parse_schedule_spec({**document, "jitter_ms": most + 1}, rules, schedule_id="")
+    hourly = parse_schedule_spec({**MINUTELY, "jitter_ms": 3_600_000}, rules, schedule_id="")
+    assert hourly.job.policy.jitter_ms == 3_600_000
+
+
 @pytest.mark.parametrize(("lookahead_ms", "jitter_ms"), [(5_000, 5_000), (90_000, 90_000)])
 def test_the_configured_lookahead_bounds_the_jitter(lookahead_ms: int, jitter_ms: int) -> None:
     rules = Rules(lookahead_ms=lookahead_ms)

@@ -88,7 +88,11 @@ def _use_schedules(caller: Caller, url: str) -> None:
     # The cursor of the next page is null on the last one.
     caller.send("GET", "/schedules")
     job = {"identity": "set/a", "schedule": "0 6 * * *", "launcher": launcher, "policy": {"deadline": "1h"}}
-    for jobs in ([job], [{**job, "schedule": "0 7 * * *"}], []):
+    lifted = {**NIGHTLY, "schedule_id": "lifted", "policy": {"suspend": True}}
+    for upsert in (lifted, {**lifted, "policy": {"suspend": False}}):
+        caller.send("POST", "/schedules/upsert", upsert)
+    suspended = {**job, "policy": {"deadline": "1h", "suspend": True}}
+    for jobs in ([suspended], [job], [{**job, "schedule": "0 7 * * *"}], []):
         caller.send("POST", "/definitions", {"jobs": jobs, "set": "test", "prune": True})
     caller.send("GET", "/definitions", limit="1")
     caller.send("GET", "/definitions")

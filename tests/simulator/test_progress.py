@@ -8,7 +8,7 @@ import pytest
 
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing.simulator import play, simulate
-from kron.testing.simulator.compute import DENSE_WITHIN_MS, THAWS_WITHIN_MS, ComputeModel
+from kron.testing.simulator.compute import DENSE_WITHIN_MS, NEVER, THAWS_WITHIN_MS, ComputeModel
 from kron.testing.simulator.judge import FAIR, WITNESSES, steps_of
 from kron.testing.simulator.progress import Progress, busy_scenario, measure
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
@@ -88,11 +88,18 @@ def test_the_same_seed_counts_the_same_steps() -> None:
 # --- what adds nothing -------------------------------------------------------------------------------
 
 
+class Unpaused(ComputeModel):
+    """Compute without pauses: where one falls would depend on the number of steps before it."""
+
+    def next_pause(self) -> tuple[int, int]:
+        return NEVER, 0
+
+
 def steps_in(*does: str, seconds: float = 400) -> int:
     tasks = (ScenarioTask("a", "0 12 * * *", 0, does),)
     waiting = ScenarioStep(Act.WAIT, seconds=seconds)
     scenario = Scenario("UTC", NOON.timestamp() - 30, (ScenarioStep(Act.INIT, tasks=tasks), waiting))
-    story = asyncio.run(play(scenario, compute=ComputeModel(EnvironmentClass.BURST, 0), folder=None))
+    story = asyncio.run(play(scenario, compute=Unpaused(EnvironmentClass.BURST, 0), folder=None))
     trace = steps_of(story)
     return sum(1 for position in trace for event in position.events if event.kind is Kind.COMPUTE)
 

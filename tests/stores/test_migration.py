@@ -65,7 +65,7 @@ def test_the_missing_steps_are_pending(done: list[Migration], left: list[Migrati
         pytest.param(
             [FIRST, SECOND._replace(text="")],
             [FIRST, SECOND],
-            r"Migration 2 \(second\) is not the one",
+            r"Migration 2 \(second\) differs from the one",
             id="other",
         ),
     ],

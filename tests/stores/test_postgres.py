@@ -600,6 +600,23 @@ async def test_a_watch_closes_although_its_connection_fails_while_it_is_cancelle
     assert len(greetings) == 1
 
 
+async def test_a_watch_closes_although_a_cancellation_is_lost(postgres_url: str) -> None:
+    """As in `asyncio.wait_for` of Python 3.11, if the wait ends at the moment it is cancelled."""
+    greetings: list[str] = []
+
+    async def greet(namespace: str, message: str) -> None:
+        greetings.append(message)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    watch = PostgresWatch(address_of(postgres_url), SPACE, lambda: None, greet)
+    await watch.look()
+    await until(lambda: greetings)
+    closing = asyncio.create_task(watch.close())
+    await until(closing.done)
+    assert len(greetings) == 1
+
+
 async def test_the_workers_are_told_of_notices_that_another_one_of_them_writes(postgres_url: str) -> None:
     """One worker sends the notices of all; it does not poll for them."""
     store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)

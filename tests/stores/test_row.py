@@ -8,6 +8,7 @@ import pytest
 
 from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
+from kron.core.plan.query import JobFilter
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -21,9 +22,17 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.step import WriteScope
 from kron.stores.row import CHANGED_JOB, GROUPS, Column, columns_of, run_of, storable, writer
-from kron.stores.sqlite.store import MEMORY, connect
-from kron.stores.statement import filled, statements
+from kron.stores.sqlite.file import MEMORY, connect
+from kron.stores.statement import (
+    filled,
+    groups_statement,
+    made_statement,
+    statements,
+    tally_statement,
+)
 
+# Statements whose clauses depend on a filter.
+FILTERED = {"count_own", "group_jobs", "tally_runs"}
 RUN = RunRecord("key", "job", 60, 60_000, RunStatus.FAILED, Reason.RETRY, 5, 1, kind=RunKind.BACKFILL)
 
 
@@ -104,12 +113,24 @@ def test_a_scope_writes_its_fields_and_any_scope_all_but_the_name() -> None:
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_every_column_list_is_filled_in(database: str) -> None:
-    left = {name for name, text in statements(database).items() if "{" in text}
-    assert left == {"update_job" if database == "sqlite" else "update_jobs"}
+    sql = statements(database)
+    update = "update_job" if database == "sqlite" else "update_jobs"
+    assert {name for name, text in sql.items() if "{" in text} == {update, *FILTERED}
     for columns in CHANGED_JOB.values():
-        assert all(
-            "{" not in filled(database, statements(database)[name], {"changed_job": columns}) for name in left
-        )
+        assert "{" not in filled(database, sql[update], {"changed_job": columns})
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("wanted", [JobFilter(), JobFilter(tag="a", users=("ann",))], ids=["all", "some"])
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_every_clause_of_a_count_is_filled_in(database: str, wanted: JobFilter, is_narrow: bool) -> None:
+    sql = statements(database)
+    made = [
+        groups_statement(sql, wanted, singly=is_narrow),
+        made_statement(sql, wanted),
+        tally_statement(sql, wanted, not_ok=is_narrow),
+    ]
+    assert not [text for text in made if "{" in text]
 
 
 def test_every_column_is_in_its_table() -> None:

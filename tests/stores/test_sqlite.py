@@ -19,7 +19,8 @@ from kron.core.plan.incident import KILLED, detail_of
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
-from kron.stores.sqlite.store import SqliteStore, connect
+from kron.stores.sqlite.file import connect
+from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import statements
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 

@@ -17,7 +17,8 @@ from kron.ports import Store
 from kron.stores.migration import SqliteSchema, steps_of
 from kron.stores.postgres.schema import PostgresSchema
 from kron.stores.postgres.store import PostgresStore
-from kron.stores.sqlite.store import SqliteStore, connect
+from kron.stores.sqlite.file import connect
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import NOW, SPACE, a_job, a_run, an_end, stored, written
 
 Connection = Any
@@ -110,6 +111,12 @@ async def test_a_database_refuses_a_second_row_of_a_run(place: str, kind: str) -
         statement = f"INSERT INTO {runs} ({', '.join(again)}) VALUES ({marks})"
         with pytest.raises((sqlite3.IntegrityError, psycopg.errors.UniqueViolation)):
             connection.execute(statement, list(again.values()))
+        connection.rollback()
+        if kind != "period":
+            # The key of a request is unique whatever its time is.
+            later = {**again, "nominal_time": again["nominal_time"] + 1}
+            with pytest.raises((sqlite3.IntegrityError, psycopg.errors.UniqueViolation)):
+                connection.execute(statement, list(later.values()))
 
 
 def test_a_request_has_the_key_of_no_period_and_of_no_other_request() -> None:

@@ -205,7 +205,7 @@ def test_one_runner_at_a_time_that_does_not_run_already() -> None:
     with pytest.raises(ConflictError, match="stop it first"):
         virtual.start(runner)
     virtual.close()
-    with runner, pytest.raises(ConflictError, match="running already"):
+    with runner, pytest.raises(ConflictError, match="already running"):
         VirtualTime().start(runner)
 
 

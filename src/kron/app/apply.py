@@ -13,6 +13,7 @@ from kron.app.catalog import Catalog, Decision, JobDefinition, NoWrite, Write, i
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
+from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import JobState
 
 # Definitions of one request, and schedules of one set: they are written in one transaction.
@@ -31,12 +32,16 @@ class AppliedKind(StrEnum):
 
 
 class AppliedChange(NamedTuple):
-    """What happens to one job: its records before and after, None where it does not exist."""
+    """What happens to one job: its records before and after, None where it does not exist.
+
+    `effect` is what starts if the change lets a stopped job run.
+    """
 
     identity: str
     kind: AppliedKind
     before: JobRecord | None
     after: JobRecord | None
+    effect: ResumePreview | None = None
 
 
 class DefinitionSet(NamedTuple):
@@ -132,7 +137,11 @@ async def _write(
         live = {name: state.job for name, state in states.items() if state.job.deleted_at is None}
         definitions = define(live, gone)
         decision = upserted(definitions, states, gone, now)
-        changes = _changes(definitions, decision.result, live, gone)
+        effects = catalog.effects(decision, states, now)
+        changes = [
+            change._replace(effect=effects.get(change.identity))
+            for change in _changes(definitions, decision.result, live, gone)
+        ]
         if dry_run or isinstance(decision, NoWrite):
             return NoWrite(changes)
         return Write(result=changes, created=decision.created, changed=decision.changed)

@@ -19,8 +19,15 @@ from kron.app.backfill import (
     was_made,
 )
 from kron.app.budget import CpuBudget
+from kron.app.preview import effects_of
 from kron.app.query import Query, check_identity
-from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
+from kron.core.errors import (
+    BusyError,
+    ClocksDifferError,
+    ConflictError,
+    InvalidOptionError,
+    UnknownRunError,
+)
 from kron.core.job.job import Job, profile_text_of
 from kron.core.job.notify import Notify
 from kron.core.plan.compiled import definition_of
@@ -41,6 +48,7 @@ from kron.core.plan.step import (
     WriteScope,
 )
 from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.core.time.steady import offset_of
 from kron.ports import ReadStore
 
 _log = logging.getLogger("kron.catalog")
@@ -73,7 +81,10 @@ def check_open_runs(state: JobState, *, adding: int) -> None:
 
 
 class CatalogStore(ReadStore, Protocol):
-    """The store verbs the catalog needs: reads, and one transaction for all writes."""
+    """The store verbs the catalog needs: reads, its clock, and one transaction for all writes."""
+
+    async def read_clock(self) -> int | None:
+        """Return the database's clock in milliseconds; None if it is the clock of this host."""
 
     async def put(
         self,
@@ -118,6 +129,13 @@ class NoWrite(Generic[T]):
 
 
 Decision = Write[T] | NoWrite[T]
+
+
+class Defined(NamedTuple):
+    """A job that was created or edited, and which periods start if the edit lets a stopped job run."""
+
+    job: JobRecord
+    effect: ResumePreview | None
 
 
 class Resumed(NamedTuple):
@@ -177,6 +195,8 @@ class Catalog:
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
         self._actor = actor
         self._notify = notify
+        # How far the clock may differ from the store's own; None: they are not compared.
+        self.lookahead_ms: int | None = None
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -184,17 +204,20 @@ class Catalog:
         self,
         read: Callable[[], Awaitable[S]],
         decide: Callable[[S, int], Decision[T] | Awaitable[Decision[T]]],
+        *,
+        starts: bool = True,
     ) -> T:
         """Read, decide and commit, again when another writer was faster, or raise BusyError.
 
         `decide` gets the records and the present instant, and is pure; a long one may be awaited, so that it
-        can run in a thread.
+        can run in a thread. `starts` False says that it makes nothing start: it is written although the clock
+        is wrong, with the store's instant.
         """
         refused: set[str] = set()
         busy: set[str] = set()
         for _ in range(MAX_TRIES):
             records = await read()
-            now = self.now()
+            now = await self._instant(starts=starts)
             decided = decide(records, now)
             decision = await decided if isinstance(decided, Awaitable) else decided
             if isinstance(decision, NoWrite):
@@ -218,12 +241,36 @@ class Catalog:
             busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
         raise BusyError(identities=sorted(busy))
 
+    async def _instant(self, *, starts: bool) -> int:
+        """Return the instant of a write; ClocksDifferError if the clock and the store's differ too much.
+
+        A definition with an instant of the future would sleep until then, and one of the past would start
+        periods that were over.
+        """
+        asked_at = self.now()
+        reference = None if self.lookahead_ms is None else await self._store.read_clock()
+        now = self.now()
+        if reference is None or self.lookahead_ms is None:
+            return now
+        off = offset_of(asked_at, now, reference, lookahead_ms=self.lookahead_ms)
+        if not off:
+            return now
+        _log.error("clocks_differ by %s ms: %s", off, "refused" if starts else "written with the store's")
+        if starts:
+            raise ClocksDifferError(by_ms=off)
+        return reference
+
     async def states(self, identities: Sequence[str]) -> Sequence[JobState]:
         """Return the named jobs with their open runs, those that exist."""
         return await self._store.cases(self._namespace, identities)
 
     async def _change(
-        self, identity: str, decide: Callable[[JobState, int], Decision[T]], expect: Precondition
+        self,
+        identity: str,
+        decide: Callable[[JobState, int], Decision[T]],
+        expect: Precondition,
+        *,
+        starts: bool = True,
     ) -> T:
         """Write a decision about one job in the state that the caller expects."""
 
@@ -231,7 +278,7 @@ class Catalog:
             expect(state.job)
             return decide(state, now)
 
-        return await self.write(lambda: self.query.state(identity), checked)
+        return await self.write(lambda: self.query.state(identity), checked, starts=starts)
 
     # --- definitions -----------------------------------------------------------------------------
 
@@ -246,15 +293,39 @@ class Catalog:
 
         A job that does not change is not written. A deleted one is created again.
         """
+        return [each.job for each in await self.define(definitions, deleted=deleted, expect=expect)]
+
+    async def define(
+        self,
+        definitions: Sequence[JobDefinition],
+        *,
+        deleted: Sequence[str] = (),
+        expect: Precondition = _any_state,
+        dry_run: bool = False,
+    ) -> list[Defined]:
+        """Upsert jobs, and return with each record what starts if the job runs again; or only return that."""
         identities = [*(definition.job.identity for definition in definitions), *deleted]
 
-        def decide(states: Sequence[JobState], now: int) -> Decision[list[JobRecord]]:
+        def decide(states: Sequence[JobState], now: int) -> Decision[list[Defined]]:
             known = {state.job.identity: state for state in states}
             for definition in definitions:
                 expect(_live(known.get(definition.job.identity)))
-            return upserted(definitions, known, deleted, now)
+            decision = upserted(definitions, known, deleted, now)
+            effects = self.effects(decision, known, now)
+            result = [Defined(job, effects.get(job.identity)) for job in decision.result]
+            if dry_run or isinstance(decision, NoWrite):
+                return NoWrite(result)
+            return Write(result=result, created=decision.created, changed=decision.changed)
 
         return await self.write(lambda: self.states(identities), decide)
+
+    def effects(
+        self, decision: Decision[list[JobRecord]], states: Mapping[str, JobState], now: int
+    ) -> dict[str, ResumePreview]:
+        """Return what a decision starts by letting stopped jobs run, by name."""
+        if isinstance(decision, NoWrite) or not any(state.job.is_stopped for state in states.values()):
+            return {}
+        return effects_of(decision.changed, states, now=now, traits=self._traits)
 
     async def pause(
         self,
@@ -275,7 +346,7 @@ class Catalog:
             change = pause(state.job, state.runs, because=reason or because, now=now, until=until)
             return Write(result=change.job, changed=[change])
 
-        return await self._change(identity, decide, expect)
+        return await self._change(identity, decide, expect, starts=False)
 
     async def resume(self, identity: str, *, expect: Precondition = _any_state) -> Resumed:
         """Resume a job; return which periods start by that."""
@@ -296,7 +367,7 @@ class Catalog:
             change = delete(state.job, state.runs, now=now)
             return Write(result=change.job, changed=[change])
 
-        return await self._change(identity, decide, expect)
+        return await self._change(identity, decide, expect, starts=False)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -390,7 +461,7 @@ class Catalog:
             change = _reported(state, run, report, snapshot)
             return NoWrite(run) if change is None else Write(result=change.updates[0], changed=[change])
 
-        return await self.write(read, decide)
+        return await self.write(read, decide, starts=False)
 
     async def _reported_run(self, key: str) -> RunRecord:
         runs = await self._store.find_runs(self._namespace, [key])

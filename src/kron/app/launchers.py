@@ -13,10 +13,10 @@ from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.awaiting import CELERY
 from kron.launchers.dag import DAG
 from kron.launchers.http.launcher import HTTP
-from kron.launchers.kubernetes.launcher import KUBERNETES
+from kron.launchers.kubernetes.kind import KUBERNETES
 from kron.launchers.log import LOG
 from kron.launchers.plugin import plugin_kind, plugin_kinds
-from kron.launchers.process.launcher import PROCESS
+from kron.launchers.process.kind import PROCESS
 from kron.launchers.spec import (
     MAX_CACHED,
     MAX_TEXT,
@@ -58,13 +58,14 @@ def read_launcher(
     """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""
     if not isinstance(value, Mapping):
         reason = f"must be an object with kind, one of {', '.join(KINDS)}"
-        raise InvalidLauncherError(problems=[Problem(path, value, reason)])
+        raise InvalidLauncherError(problems=[Problem(path, None, reason)])
     name = value.get("kind")
     kind = _kind_named(name)
     if kind is None:
         known = suggestion(name, (*KINDS, *plugin_kinds()))
         reason = "is missing" if name is None else f"unknown kind; {known}"
-        raise InvalidLauncherError(problems=[Problem(f"{path}.kind", name, reason)])
+        shown = name if isinstance(name, str) else None
+        raise InvalidLauncherError(problems=[Problem(f"{path}.kind", shown, reason)])
     settings = kind.read(value, path, parsers)
     size = len(launcher_text_of(settings).encode())
     if size > MAX_TEXT:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from kron.core.plan.record import RunRecord
 from kron.core.redaction import hide_run_token
-from kron.launchers.process.host import RECORD, boot_of
-from kron.launchers.process.launcher import LOGS, read_log
-from kron.launchers.process.supervisor import NEVER, Record, kept_output, read_record
+from kron.launchers.process.host import boot_of
+from kron.launchers.process.supervised import LOGS
+from kron.launchers.process.supervisor.output import kept_output, read_log
+from kron.launchers.process.supervisor.record import NEVER, RECORD, Record, read_record
 from kron.launchers.run_token import run_token_of
 
 # How much of a running process's output is read at once.

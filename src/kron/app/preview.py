@@ -1,11 +1,15 @@
-"""Previews: what a resume would start, from the records of a store, without writing."""
+"""Previews: what a resume, or an edit that lets a stopped job run, would start, without writing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kron.app.query import Query
 from kron.core.plan import resume_preview
 from kron.core.plan.report import Traits
-from kron.core.plan.resume_preview import ResumePreview
+from kron.core.plan.resume_preview import ResumePreview, preview_change
+from kron.core.plan.step import Change, JobState
+
+# Previews of one request that changes many jobs; each may plan a thousand periods.
+MAX_PREVIEWED = 500
 
 
 async def preview_resume(
@@ -14,3 +18,39 @@ async def preview_resume(
     """Return what resuming a job at an instant would start, keep waiting and drop."""
     state = await query.state(identity)
     return resume_preview.preview_resume(state, now=now, traits=traits)
+
+
+def effects_of(
+    changed: Sequence[Change], states: Mapping[str, JobState], *, now: int, traits: Mapping[str, Traits]
+) -> dict[str, ResumePreview]:
+    """Return what those of some changes start that let a stopped job run, by name."""
+    effects: dict[str, ResumePreview] = {}
+    for change in changed:
+        state = states.get(change.job.identity)
+        effect = None if state is None else preview_change(state, change, now=now, traits=traits)
+        if effect is not None:
+            effects[change.job.identity] = effect
+        if len(effects) == MAX_PREVIEWED:
+            break
+    return effects
+
+
+def text_of(effect: ResumePreview) -> str:
+    """Return in words what runs again."""
+    dropped = {reason.value: periods for reason, periods in effect.dropped.items()}
+    return effect_text(
+        {"would_start": len(effect.starts), "would_wait": len(effect.waiting), "would_drop": dropped}
+    )
+
+
+def effect_text(view: Mapping[str, object]) -> str:
+    """Return in words how many runs start and wait, and how many periods are dropped, by reason."""
+    starts, waiting, dropped = view["would_start"], view["would_wait"], view["would_drop"]
+    assert isinstance(starts, int) and isinstance(waiting, int) and isinstance(dropped, Mapping)  # noqa: PT018
+    parts = [f"{starts:,} {'run' if starts == 1 else 'runs'} would start"]
+    if waiting:
+        parts.append(f"{waiting:,} would wait")
+    for reason, periods in sorted(dropped.items()):
+        word = "period" if periods == 1 else "periods"
+        parts.append(f"{periods:,} {word} would be dropped ({reason})")
+    return ", ".join(parts)

@@ -14,7 +14,14 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
-from kron.core.plan.counterfactual import Counterfactual, Records, WhatIf, counterfactual
+from kron.core.plan.counterfactual import (
+    Counterfactual,
+    OtherOutcomes,
+    Records,
+    WhatIf,
+    counterfactual,
+    other_outcomes,
+)
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
 from kron.core.plan.query import (
@@ -23,7 +30,11 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -111,6 +122,20 @@ class Query:
             return 0
         return await self._store.count_jobs(self._namespace, wanted)
 
+    async def groups(self, wanted: JobFilter, *, limit: int, singly: bool = False) -> list[JobGroup]:
+        """Return the largest groups of jobs; with `singly`, a group for each job, in the order of names."""
+        if _is_impossible(wanted):
+            return []
+        return await self._store.group_jobs(self._namespace, wanted, limit=limit, singly=singly)
+
+    async def count_made(self, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in each part of an interval, about where they stand."""
+        return await self._store.count_made(self._namespace, wanted, span)
+
+    async def tally(self, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False) -> list[TagCount]:
+        """Count the runs of some jobs in parts of an interval, by tag and status; all, or without success."""
+        return await self._store.tally_runs(self._namespace, wanted, span, not_ok=not_ok)
+
     async def state(self, identity: str, *, deleted: bool = False) -> JobState:
         """Return a job with its open runs, with `deleted` also a deleted one, or raise UnknownJobError."""
         check_identity(self._namespace, identity)
@@ -173,6 +198,10 @@ class Query:
         earlier = await self._store.epochs(self._namespace, identity) if job.epoch > 1 else []
         return [data_interval(job, run, earlier) for run in runs]
 
+    async def earlier_definitions(self, *identities: str) -> list[EpochRecord]:
+        """Return the definitions that some jobs had before their present ones, as far as they are kept."""
+        return await self._store.epochs(self._namespace, *identities)
+
     async def run_page(
         self,
         identity: str,
@@ -217,6 +246,11 @@ class Query:
     async def newest_runs(self, identities: Sequence[str], *, limit: int) -> dict[str, list[RunRecord]]:
         """Return the newest `limit` runs of each given job, sorted as in `runs`."""
         return await self._store.newest_runs(self._namespace, identities, limit=limit)
+
+    async def run_counts(self, identity: str, *, bounds: Sequence[EpochSeconds]) -> list[RunCount]:
+        """Count a job's runs by status between each two bounds of nominal times."""
+        check_identity(self._namespace, identity)
+        return await self._store.run_counts(self._namespace, identity, bounds=bounds)
 
     async def ranges(self, identity: str) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first."""
@@ -287,25 +321,45 @@ class Query:
             raise InvalidInstantError(value=explanation.headline, reason="it is not a period")
         history, now = await self._job_history(identity), self._now()
         end = await self._computed(partial(self._end_of_replay, history.job, time, changed))
-        runs = await self.runs(identity, before=end, limit=MAX_REPLAYED)
+        records = await self._recorded(history, end, traits or {})
         until = now if end is None else min(now, 1000 * end)
-        retried = [run for run in runs if run.attempt > 1][:MAX_RETRIED]
-        records = Records(
-            history.job,
-            history.epochs,
-            runs,
-            [attempt for run in retried for attempt in await self._attempts(run)],
-            await self._store.incidents(self._namespace, identity, since=0, until=now, limit=MAX_INCIDENTS),
-            await self._store.clock_records(self._namespace),
-            traits or {},
-            is_whole=len(runs) < MAX_REPLAYED,
-        )
 
         def work() -> Counterfactual:
             check = CpuBudget(self.answer_s).check
             return counterfactual(records, explanation, time, changed, now=until, check=check)
 
         return await self._computed(work)
+
+    async def what_if_all(
+        self, identity: str, changed: WhatIf, traits: Mapping[str, Traits] | None = None
+    ) -> OtherOutcomes:
+        """Return which of a job's newest periods would have ended otherwise under a changed definition."""
+        history = await self._job_history(identity)
+        changed.applied(compiled_job(history.job.definition, identity).for_job(identity))
+        records = await self._recorded(history, None, traits or {})
+
+        def work() -> OtherOutcomes:
+            return other_outcomes(records, changed, now=self._now(), check=CpuBudget(self.answer_s).check)
+
+        return await self._computed(work)
+
+    async def _recorded(
+        self, history: PeriodHistory, end: EpochSeconds | None, traits: Mapping[str, Traits]
+    ) -> Records:
+        """Return the records that a replay needs: the newest runs before an end, and all that met them."""
+        identity, now = history.job.identity, self._now()
+        runs = await self.runs(identity, before=end, limit=MAX_REPLAYED)
+        retried = [run for run in runs if run.attempt > 1][:MAX_RETRIED]
+        return Records(
+            history.job,
+            history.epochs,
+            runs,
+            [attempt for run in retried for attempt in await self._attempts(run)],
+            await self._store.incidents(self._namespace, identity, since=0, until=now, limit=MAX_INCIDENTS),
+            await self._store.clock_records(self._namespace),
+            traits,
+            is_whole=len(runs) < MAX_REPLAYED,
+        )
 
     async def _computed(self, work: Callable[[], T]) -> T:
         """Compute what may take long, outside the event loop even if nothing is shared with other callers."""
@@ -370,7 +424,9 @@ class Query:
             notices=await self._notices(history, nominal_time),
         )
         history = history._replace(
-            blockers=await self._blockers(history), absence=await self._absence(history)
+            blockers=await self._blockers(history),
+            absence=await self._absence(history),
+            owner=await self._owner(history),
         )
         return await self.compute(partial(chain.why, history, nominal_time, now=now))
 
@@ -400,6 +456,12 @@ class Query:
         if is_over or history.job.deleted_at is not None:
             return None
         return await self._store.absence(self._namespace, shard_of(history.job.identity))
+
+    async def _owner(self, history: PeriodHistory) -> str | None:
+        """Read which worker owns a job now; None if none does."""
+        shard = shard_of(history.job.identity)
+        leases = await self._store.leases(self._namespace)
+        return next((lease.owner for lease in leases if lease.is_alive and shard in lease.shards), None)
 
     async def _notices(self, history: PeriodHistory, nominal_time: EpochSeconds) -> list[NoticeRecord]:
         """Read the notifications about a period, or about all periods that were dropped with it."""

@@ -10,9 +10,10 @@ from zlib import crc32
 
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.query import FROM_START, PruneBounds, PrunedBatch
-from kron.core.plan.record import ClockEvent
+from kron.core.plan.record import ClockEvent, IncidentKind, IncidentRecord
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import milliseconds_of
+from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal
 from kron.runtime.engine import Engine
 from kron.runtime.wakeup import first_of
@@ -32,6 +33,8 @@ EVERY, RETRY_AFTER = DAY, timedelta(minutes=10)
 QUIET_MS, LOOK_AGAIN, MAX_LOOKS, SMALL_BATCH = 100, timedelta(milliseconds=50), 200, 50
 # A batch that took longer is followed by a smaller one, so that a start waits no longer than this.
 MAX_BATCH_S = 0.05
+# Incidents of the last day that are searched for a long absence.
+MAX_INCIDENTS = 1_000
 
 
 class RetentionPolicy(NamedTuple):
@@ -170,6 +173,13 @@ def first_wait(namespace: str) -> timedelta:
     return FIRST_AFTER + crc32(namespace.encode()) % (SPREAD // MILLISECOND) * MILLISECOND
 
 
+def _is_long_absence(incident: IncidentRecord) -> bool:
+    """Say whether no worker ran for more than a day before a take-over."""
+    is_first = incident.actor is None
+    lasted = (incident.until_at or incident.from_at) - incident.from_at
+    return incident.kind is IncidentKind.TAKE_OVER and not is_first and lasted > DAY_MS
+
+
 class RetentionLoop:
     """Prunes the namespace of an engine soon after its start and once a day, as long as it is the owner."""
 
@@ -183,6 +193,7 @@ class RetentionLoop:
         policy: RetentionPolicy,
         journal: Journal,
     ) -> None:
+        self._store = store
         self._clock = clock
         self._engine = engine
         self._journal = journal
@@ -193,11 +204,13 @@ class RetentionLoop:
         """Prune until `leave`; a failure of the store is retried."""
         wait = first_wait(self._pruner.namespace)
         while await self._slept(wait):
-            if self._clock_is_doubtful():
-                _log.warning("nothing is pruned while the clock is in doubt, next attempt in %s", RETRY_AFTER)
-                wait = RETRY_AFTER
-                continue
             try:
+                if await self._clock_is_doubtful():
+                    _log.warning(
+                        "nothing is pruned while the clock is in doubt, next attempt in %s", RETRY_AFTER
+                    )
+                    wait = RETRY_AFTER
+                    continue
                 await self._prune()
                 wait = EVERY
             except StoreError as error:
@@ -208,18 +221,20 @@ class RetentionLoop:
         """Stop after the batch in progress."""
         self._leaving.set()
 
-    def _clock_is_doubtful(self) -> bool:
+    async def _clock_is_doubtful(self) -> bool:
         """Return whether the clock is wrong, or was set forward by more than a day less than a day ago.
 
-        History that a wrong clock makes look old could not be restored.
+        History that a wrong clock makes look old could not be restored. The records answer, because the
+        worker may have been restarted since.
         """
         health = self._engine.health
-        last = health.excursion
         if health.clock_behind_ms or health.clock_off_ms:
             return True
-        if last is None or last.event is not ClockEvent.FORWARD:
-            return False
-        return self._engine.now() - last.found_at < DAY // MILLISECOND
+        now = self._engine.now()
+        with self._clock.working():
+            records = await self._store.clock_records(self._pruner.namespace)
+        last = next(iter(records), None)
+        return last is not None and last.event is ClockEvent.FORWARD and now - last.found_at < DAY_MS
 
     async def _prune(self) -> None:
         """Prune everything that is old, unless another worker owns the first shard."""
@@ -227,7 +242,7 @@ class RetentionLoop:
             return
         began, pruned = self._clock.monotonic(), Pruned()
         try:
-            async for so_far in self._pruner.batches(self._prune_at(), ready=self._ready):
+            async for so_far in self._pruner.batches(await self._prune_at(), ready=self._ready):
                 pruned = so_far
         finally:
             duration_ms = round(1000 * (self._clock.monotonic() - began))
@@ -235,15 +250,18 @@ class RetentionLoop:
             fields = {"namespace": self._pruner.namespace, "duration_ms": duration_ms, **counts}
             self._journal.note("pruned", fields)
 
-    def _prune_at(self) -> int:
+    async def _prune_at(self) -> int:
         """Return the instant records age from; for a day after a long absence, that of the last record.
 
-        After a restart a clock that was set forward looks the same as an absence.
+        After a restart a clock that was set forward looks the same as an absence. Both are recorded, so that
+        further restarts change nothing.
         """
-        now, returned = self._engine.now(), self._engine.health.returned
-        if returned is None or now - returned[1] >= DAY // MILLISECOND:
-            return now
-        return returned[0]
+        now = self._engine.now()
+        with self._clock.working():
+            incidents = await self._store.incidents(
+                self._pruner.namespace, "", since=now - DAY_MS, until=now, limit=MAX_INCIDENTS
+            )
+        return min([now, *(each.from_at for each in incidents if _is_long_absence(each))])
 
     async def _ready(self, limit: int) -> int:
         """Wait until the engine is idle and no job is due soon; return the size of the next batch."""

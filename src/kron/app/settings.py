@@ -5,7 +5,6 @@ type, default, parser, help and what of it is secret. `SettingsReader` reads the
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
@@ -170,6 +169,8 @@ class SettingsReader(Generic[S]):
 def _in_file(path: str | None) -> dict[str, SettingValue]:
     if path is None:
         return {}
+    import tomllib
+
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:

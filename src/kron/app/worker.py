@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Protocol
-from uuid import uuid4
 
 from kron.app.retention import DEFAULT_POLICY, RetentionLoop, RetentionPolicy
 from kron.clocks.system import SystemClock
@@ -19,10 +18,10 @@ from kron.core.job.notify import Notify
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
 from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
+from kron.runtime.clock_watch import sentence_of
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
-from kron.runtime.store_clock import sentence_of
 from kron.runtime.turns import TenantOf
 from kron.runtime.wakeup import first_of
 
@@ -119,7 +118,7 @@ class Worker:
 
     def _new_engine(self, owner: str | None = None) -> Engine:
         # Host names and process ids are not unique: containers share both.
-        owner = owner or self.options.owner or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        owner = owner or self.options.owner or f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
         engine = Engine(
             self.store,
             self.clock,

@@ -23,7 +23,7 @@ from kron.fronts.daemon.settings import read_notify_options, secrets_of
 USAGE = """\
 krond runs the jobs of job files on this host: at their times, once, with their output kept.
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
-`kron status`, `kron runs`, `kron why` and `kron logs` ask it.
+`kron status`, `kron runs`, `kron why` and `kron logs` ask it; `krond install --help` is about systemd.
 """
 # The packages of the extra `service` that the pages need.
 PAGES_NEED = ("fastapi", "uvicorn", "jinja2", "prometheus_client")
@@ -192,6 +192,7 @@ def _load(place: StateFolder, sources: Sources, *, at_boot: bool) -> int:
 def _check(sources: Sources) -> int:
     """Read the files, print every problem, and say how many jobs they have."""
     from kron.cli.support.job_folder import load
+    from kron.cli.support.table import counted
     from kron.fronts.daemon.job_set import definitions_of
 
     loaded = load(sources.paths, sources.crontabs)
@@ -200,7 +201,7 @@ def _check(sources: Sources) -> int:
         print(f"krond: {line}", file=sys.stderr)
     for note in loaded.notes:
         print(note)
-    print(f"{len(definitions)} jobs in {len(loaded.jobs)} files")
+    print(f"{counted(len(definitions), 'job')} in {counted(len(loaded.jobs), 'file')}")
     return BAD if problems else GOOD
 
 

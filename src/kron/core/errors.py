@@ -20,10 +20,13 @@ KronError
 │   ├── OwnedError
 │   └── BusyError
 └── StoreError                       the stored state cannot be used
+    └── StoreUnavailableError
+        └── ClocksDifferError
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 # The most characters of a value that a message quotes; longer values are truncated.
@@ -147,6 +150,18 @@ class StoreError(KronError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be reached, or cannot be read or written now; its state is not damaged."""
+
+
+class ClocksDifferError(StoreUnavailableError):
+    """The host's clock and the store's differ by more than the lookahead."""
+
+    code = "clocks_differ"
+
+    def __init__(self, *, by_ms: int) -> None:
+        by = timedelta(seconds=abs(by_ms) // 1000)
+        how = "ahead of" if by_ms > 0 else "behind"
+        wrong = f"this host's clock is {by} {how} the database's; set the wrong one of them"
+        super().__init__(f"Nothing was written: {wrong}", by_ms=by_ms)
 
 
 class InvalidCronExpressionError(InputError):

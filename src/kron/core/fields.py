@@ -28,7 +28,8 @@ REFUSED, NO_DEFAULT = object(), object()
 class FieldReader:
     """One object of a definition, read field by field; problems are collected, not raised.
 
-    `renamed` are the paths of a document that calls some fields by other words.
+    `renamed` are the paths of a document that calls some fields by other words. With `hides_unknown` problems
+    do not quote the values of unknown fields, nor what is no object: they may be secrets of mistyped fields.
     """
 
     def __init__(
@@ -39,13 +40,16 @@ class FieldReader:
         *,
         known: Collection[str],
         renamed: Mapping[str, str] = NOT_RENAMED,
+        hides_unknown: bool = False,
     ) -> None:
         self._path = path
+        self._hides_unknown = hides_unknown
         self._renamed = renamed
         self.problems = problems
         self.values: Mapping[object, object] = {}
         if not isinstance(value, Mapping):
-            self.problem("", value, f"must be an object with {', '.join(known)}")
+            shown = None if hides_unknown else value
+            self.problem("", shown, f"must be an object with {', '.join(known)}")
             return
         self.values = value
         self._refuse_unknown(known)
@@ -55,7 +59,7 @@ class FieldReader:
         unknown = [name for name in self.values if name not in known]
         for name in unknown[:MAX_UNKNOWN]:
             reason = f"unknown field; {suggestion(name, known)}"
-            self.problem(cut(str(name)), self.values[name], reason)
+            self.problem(cut(str(name)), None if self._hides_unknown else self.values[name], reason)
         if len(unknown) > MAX_UNKNOWN:
             self.problem("", None, f"has {len(unknown) - MAX_UNKNOWN} more unknown fields")
 
@@ -76,21 +80,31 @@ class FieldReader:
         """Return a field unparsed."""
         return self.values.get(name, default)
 
-    def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
-        """Return a field parsed, or the default where it is absent or invalid."""
+    def read(
+        self, name: str, parse: Callable[[object], Value], default: Value, *, is_secret: bool = False
+    ) -> Value:
+        """Return a field parsed, or the default where it is absent or invalid; a secret is not quoted."""
         if name not in self.values:
             return default
         value = self.values[name]
         try:
             return parse(value)
         except InputError as error:
-            self.problem(name, value, str(error.details.get("reason", error)))
+            shown = None if is_secret else value
+            self.problem(name, shown, str(error.details.get("reason", error)))
             return default
 
-    def sub(self, name: str, known: Collection[str]) -> "FieldReader":
+    def sub(self, name: str, known: Collection[str], *, hides_unknown: bool = False) -> "FieldReader":
         """Return the object in a field; an absent one is empty."""
         value, path = self.values.get(name, {}), self.path_of(name)
-        return FieldReader(value, path, self.problems, known=known, renamed=self._renamed)
+        return FieldReader(
+            value,
+            path,
+            self.problems,
+            known=known,
+            renamed=self._renamed,
+            hides_unknown=hides_unknown or self._hides_unknown,
+        )
 
 
 # --- parsers -------------------------------------------------------------------------------------

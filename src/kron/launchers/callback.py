@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import ClassVar, TypeAlias
 
@@ -13,7 +14,6 @@ from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.core.value_types import NAME_TEXT, nullable
-from kron.launchers.awaiting import waits_for
 from kron.launchers.launch import may_start, report_of
 from kron.launchers.spec import LauncherContext, LauncherKind, TableSettings, launcher_table
 from kron.ports import Clock, ReportSink
@@ -201,3 +201,37 @@ CALLBACK = LauncherKind(
     traits={CallbackSettings.kind: CallbackLauncher.traits},
     build=_build,
 )
+
+
+def waits_for(task: "asyncio.Task[object]", future: "asyncio.Future[object]") -> bool:
+    """Return whether a task is blocked until a future is done, as far as asyncio's callbacks show it."""
+    seen: set[int] = set()
+    todo: list[asyncio.Future[object]] = [future]
+    while todo:
+        awaited = todo.pop()
+        if awaited is task:
+            return True
+        if id(awaited) not in seen:
+            seen.add(id(awaited))
+            todo += _waiting_for(awaited)
+    return False
+
+
+def _waiting_for(future: "asyncio.Future[object]") -> Iterator["asyncio.Future[object]"]:
+    """Yield the tasks and futures that are woken when a future is done."""
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        for value in _values_of(callback):
+            if isinstance(value, asyncio.TaskGroup):
+                value = getattr(value, "_parent_task", None)
+            if isinstance(value, asyncio.Future):
+                yield value
+
+
+def _values_of(callback: object) -> Iterator[object]:
+    """Yield the values that a callback is bound to."""
+    if isinstance(callback, partial):
+        yield from callback.args
+        callback = callback.func
+    yield getattr(callback, "__self__", None)
+    for cell in getattr(callback, "__closure__", None) or ():
+        yield cell.cell_contents

@@ -110,7 +110,9 @@ class RemoteLauncher:
             before.task.cancel()
         share = Share(tenant_of(launch), self.target_of(launch))
         delivery = self._deliveries[launch.run.key, launch.run.attempt] = _Delivery(launch, sink, share)
-        if self._queue.take_at_once(share):
+        if self.delay_before(launch) > 0:
+            self._spawn(delivery, self._retry(delivery, 0))
+        elif self._queue.take_at_once(share):
             self._send(delivery)
         else:
             self._queue.put(delivery, share)
@@ -119,6 +121,10 @@ class RemoteLauncher:
     def target_of(self, launch: Launch) -> str:
         """Return the system that a launch goes to, whose requests in flight are limited."""
         return NO_TARGET
+
+    def delay_before(self, launch: Launch) -> float:
+        """Return how long a launch must not be sent yet, in seconds."""
+        return 0.0
 
     def _admit(self) -> None:
         """Send queued deliveries, of each tenant in turn, up to the limits of requests in flight."""
@@ -200,7 +206,7 @@ class RemoteLauncher:
 
     async def _retry(self, delivery: _Delivery, seconds: float) -> None:
         """Sleep without taking a slot, and queue the delivery again."""
-        await sleep_for(self._clock, seconds)
+        await sleep_for(self._clock, max(seconds, self.delay_before(delivery.launch)))
         delivery.task = None
         self._queue.put(delivery, delivery.share)
         self._admit()

@@ -204,7 +204,9 @@ def _read(value: Mapping[str, object], path: str, parsers: Parsers = NO_PARSERS)
     except (TypeError, ValueError, RecursionError):
         problems = [Problem(path, None, "must be a JSON document")]
     else:
-        reader = FieldReader(value, path, problems, known=("kind", *WORKFLOW_FIELDS, *fields))
+        reader = FieldReader(
+            value, path, problems, known=("kind", *WORKFLOW_FIELDS, *fields), hides_unknown=True
+        )
         WORKFLOW_TABLE.read(reader, parsers)
         own = {name: each for name, each in value.items() if name not in WORKFLOW_FIELDS}
         problems += text_problems(own, path)

@@ -224,7 +224,7 @@ class TableSettings:
         problems: list[Problem] = []
         required = cls.table.required
         given = {name: each for name, each in value.items() if each is not None or name not in required}
-        reader = FieldReader(given, path, problems, known=("kind", *cls.table.words))
+        reader = FieldReader(given, path, problems, known=("kind", *cls.table.words), hides_unknown=True)
         for name in required:
             if not reader.has(name):
                 reader.problem(name, None, "is missing")
@@ -282,5 +282,5 @@ def launcher_document(text: str) -> Mapping[str, object]:
         problem = Problem("launcher", None, f"is not JSON: {cause}")
         raise InvalidLauncherError(problems=[problem]) from cause
     if not isinstance(value, Mapping):
-        raise InvalidLauncherError(problems=[Problem("launcher", value, "must be an object with kind")])
+        raise InvalidLauncherError(problems=[Problem("launcher", None, "must be an object with kind")])
     return value

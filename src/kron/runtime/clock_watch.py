@@ -1,13 +1,15 @@
-"""The clock watch: shows when the host's clock is wrong, and corrects the records once it is steady again."""
+"""Shows when the host's clock is wrong, by itself or beside the store's, and corrects the records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import timedelta
 
 from kron.core.errors import StoreError
+from kron.core.plan.incident import clock_ahead, clock_behind
 from kron.core.plan.plan import UNUSABLE, set_aside
-from kron.core.plan.record import ClockEnding, ClockEvent, ClockRecord
+from kron.core.plan.record import ClockEnding, ClockEvent, ClockRecord, IncidentRecord
 from kron.core.plan.rewind import NOTHING, Recorded, cursor_at, rewind
 from kron.core.plan.step import Change, JobState, Ownership
-from kron.core.time.steady import DAY_MS, Judgement
+from kron.core.time.steady import DAY_MS, Judgement, offset_of
 from kron.ports import EngineStore, Journal
 from kron.runtime.health import Health
 from kron.runtime.wakeup import EngineClock
@@ -16,6 +18,8 @@ from kron.runtime.wakeup import EngineClock
 BATCH, MAX_BATCHES = 100, 1_000_000
 # How often a batch is corrected again because other processes changed its jobs.
 MAX_TRIES = 20
+# How soon the loop looks again while nothing is planned.
+LOOK_AGAIN_MS = 1_000
 
 
 class ClockWatch:
@@ -95,7 +99,17 @@ class ClockWatch:
                         return
                     moved = earlier._replace(ended_at=record.found_at, ending=ClockEnding.MOVED)
                     await self._store.note_clock(ownership, moved)
+        elif record.event is ClockEvent.BEHIND:
+            await self._explain(ownership, record, record.ended_at)
         await self._store.note_clock(ownership, record)
+
+    async def _explain(self, ownership: Ownership, record: ClockRecord, until: int) -> None:
+        """Write the incident that explains the periods which waited; repeated, it explains the same."""
+        if until > record.found_at:
+            waited = clock_behind(
+                self._owner, record.found_at, until, reference=record.reference, shards=ownership.shards
+            )
+            await self._store.note_incidents(ownership, [waited])
 
     async def _correct(self, ownership: Ownership, present: ClockRecord) -> None:
         """Make the wall clock authoritative: rewind every job that was written while it was ahead."""
@@ -106,6 +120,7 @@ class ClockWatch:
                 break
             reopened += await self._rewind(ownership, states, present, now)
             after = states[-1].job.identity
+        await self._explain(ownership, present, now)
         over = present._replace(ended_at=now, ending=ClockEnding.CORRECTED, reopened=reopened)
         await self._store.note_clock(ownership, over, high=now)
         steady_since = self._time.correct()
@@ -155,3 +170,87 @@ def _cursor_of(state: JobState, back_to: int) -> int:
         return cursor_at(state.job, back_to)
     except UNUSABLE:
         return back_to // 1000
+
+
+class StoreClock:
+    """Compares the host's clock with the store's, whenever a lease is granted.
+
+    A worker that is ahead would start runs before their time. It plans nothing and lets its lease lapse, so
+    that a worker whose clock agrees takes over. If none has within the lookahead, the host's clock counts:
+    the store's may be the wrong one, and a scheduler must not stand still for it.
+    """
+
+    def __init__(self, time: EngineClock, journal: Journal, health: Health, namespace: str) -> None:
+        self._time = time
+        self._journal = journal
+        self._health = health
+        self._namespace = namespace
+        # When the host's clock was found ahead, by the monotonic clock, in seconds.
+        self._found_at: float | None = None
+        # Whether the clock was set since the last comparison.
+        self._was_set = False
+        # The host's and the store's clock when it was found ahead, and which ends of it are to be written.
+        self._found: tuple[int, int] = (0, 0)
+        self._is_new = self._is_counted = False
+
+    @property
+    def is_ahead(self) -> bool:
+        """Say whether the lease is to lapse, because the host's clock is ahead and another may agree."""
+        if self._found_at is None or self._was_set:
+            return False
+        return 1000 * (self._time.clock.monotonic() - self._found_at) < self._time.lookahead_ms
+
+    @property
+    def holds(self) -> bool:
+        """Say whether nothing is planned: the host's clock is ahead, or has to be compared first."""
+        return self._was_set or self.is_ahead
+
+    @property
+    def wake_at(self) -> int:
+        """Return when the loop looks again."""
+        return self._time.wall() + LOOK_AGAIN_MS
+
+    def doubt(self) -> None:
+        """Plan nothing until the next comparison: the host's clock was set."""
+        self._was_set = True
+
+    def compare(self, asked_at: int, granted_at: int) -> None:
+        """Compare the store's clock with the host's, which showed `asked_at` before the store was asked."""
+        self._was_set = False
+        off = offset_of(asked_at, self._time.wall(), granted_at, lookahead_ms=self._time.lookahead_ms)
+        before, self._health.clock_off_ms = self._health.clock_off_ms, off
+        if off <= 0:
+            self._found_at = None
+        elif self._found_at is None:
+            self._found_at = self._time.clock.monotonic()
+            self._found, self._is_new, self._is_counted = (asked_at, granted_at), True, False
+        fields = {"namespace": self._namespace, "by_ms": off, "clock": asked_at, "reference": granted_at}
+        if off and not before:
+            self._journal.note("clock_off", {**fields, "why": sentence_of(off)})
+        elif before and not off:
+            self._journal.note("clock_agrees", fields)
+
+    def unwritten(self, owner: str, shards: Collection[int]) -> list[IncidentRecord]:
+        """Return the incidents to be written: the clock was found ahead, or counts although it is ahead."""
+        wall, reference = self._found
+        lasts, by_ms = self._time.lookahead_ms, wall - reference
+        if not shards:
+            return []
+        if self._is_new:
+            return [clock_ahead(owner, reference, reference + lasts, by_ms=by_ms, shards=shards)]
+        if self._found_at is not None and not self.holds and not self._is_counted:
+            return [clock_ahead(owner, wall, wall + lasts, by_ms=by_ms, shards=shards, counted=True)]
+        return []
+
+    def written(self) -> None:
+        """Note that the incidents are written."""
+        if not self._is_new:
+            self._is_counted = True
+        self._is_new = False
+
+
+def sentence_of(off_ms: int) -> str:
+    """Return what is wrong with the host's clock, and what to do."""
+    by = timedelta(seconds=abs(off_ms) // 1000)
+    how = "ahead of" if off_ms > 0 else "behind"
+    return f"this host's clock is {by} {how} the database's; set the wrong one of them"

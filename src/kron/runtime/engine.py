@@ -18,16 +18,14 @@ from kron.core.time.instant import LAST_SECOND
 from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
-from kron.runtime.clock_watch import ClockWatch
+from kron.runtime.clock_watch import ClockWatch, StoreClock
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
-from kron.runtime.pacer import Pacer
 from kron.runtime.recovery import recover_orphans
-from kron.runtime.store_clock import StoreClock
-from kron.runtime.turns import FIRST_STEP, OpenLimit, TenantOf, Turns
-from kron.runtime.wakeup import EngineClock, Wakeup, first_of
+from kron.runtime.turns import FIRST_STEP, LoadLimit, OpenLimit, TenantOf, Turns, may_open_more
+from kron.runtime.wakeup import EngineClock, Pacer, Wakeup, first_of
 
 # The first batch of a wake is small so that the first start comes soon; later ones fill a transaction.
 FIRST_BATCH, BATCH = 64, 1_000
@@ -85,6 +83,8 @@ class Engine:
 
     _task: asyncio.Task[None] | None = None
     _renewer: asyncio.Task[None] | None = None
+    # Why the lease was lost, once a renewal has found out.
+    _lost: OwnedError | None = None
     _draining = False
     _is_leaving_runs = False
     _was_set_back = False
@@ -141,6 +141,8 @@ class Engine:
         )
         self._store_clock = StoreClock(self._time, journal, self.health, namespace)
         self._pacer = Pacer(self.limits)
+        # One for each kind of batch: due jobs, those of other tenants, and reports.
+        self._load_limit, self._others_limit, self._report_limit = LoadLimit(), LoadLimit(), LoadLimit()
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -171,8 +173,6 @@ class Engine:
         requested_at, asked_at = self._clock.monotonic(), self._time.wall()
         ownership = await self._store.acquire(self._namespace, self.owner, balance=self._balance)
         self._compare_clocks(asked_at, ownership.granted_at)
-        if ownership.high and self.now() - ownership.high > DAY_MS:
-            self.health.returned = ownership.high, self.now()
         await self._take(ownership, requested_at)
         self.health.state = "ready"
 
@@ -311,7 +311,8 @@ class Engine:
 
     async def _renew_regularly(self, every_ms: int) -> None:
         """Renew the lease in time, independently of the loop; after it lapses nothing starts."""
-        while True:
+        # A cancellation that meets the end of a call of psycopg is lost in Python 3.11 (`asyncio.wait_for`).
+        while self._is_running():
             await first_of(self._clock, self._renewal_due, self._time.wall() + every_ms)
             self._renewal_due.clear()
             if self._store_clock.is_ahead and not self._balance:
@@ -322,6 +323,11 @@ class Engine:
                 await self._renew()
             except StoreError as error:
                 self._degrade(error)
+            except OwnedError as error:
+                # The loop ends, and says so.
+                self._lost = error
+                self.call()
+                return
             except Exception as error:
                 self._fail(error)
                 raise
@@ -355,6 +361,8 @@ class Engine:
         try:
             while True:
                 self._wakeup.start_wake()
+                if self._lost is not None:
+                    raise self._lost
                 try:
                     wake_at = await self._wake_as_owner(self._lease.owned)
                 except StoreError as error:
@@ -418,6 +426,9 @@ class Engine:
         if self._watch.has_work:
             await self._watch.work(ownership)
             now = self._time.high
+        for incident in self._store_clock.unwritten(self.owner, ownership.shards):
+            await self._store.note_incidents(ownership, [incident])
+            self._store_clock.written()
         if self._is_waiting_for_clock():
             return self._watch.wake_at or self._store_clock.wake_at
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
@@ -428,7 +439,7 @@ class Engine:
         """Write the reports up to an instant in batches; between two, start the due jobs of other tenants."""
         turns = self._shared_turns()
         for _ in range(MAX_REPORT_BATCHES):
-            limit = BATCH if turns is None else turns.step
+            limit = self._report_limit.fitting(BATCH if turns is None else turns.step)
             reports = self._inbox.take(limit, now)
             if not reports:
                 # A run that ends after the wake began is written after the starts of this wake.
@@ -455,6 +466,7 @@ class Engine:
         try:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=others)
+            self._report_limit.saw(loaded.cases)
             reported = await attach_reports(self._store, self._namespace, loaded.cases, reports)
             states = await self._limited([*known, *reported], now)
             changes, _ = self._plan(ownership, states, now)
@@ -542,12 +554,13 @@ class Engine:
                 # After a jump of the clock only a wake can judge what is due.
                 return
             tenants = turns.over_share()
-            names = await self._store.due_besides(ownership, tenants, until=now, limit=FIRST_BATCH)
+            limit = self._others_limit.fitting(FIRST_BATCH)
+            names = await self._store.due_besides(ownership, tenants, until=now, limit=limit)
             turns.searched(began, self._clock.monotonic())
             if not names:
                 return
             planned = await self._start_named(ownership, names, since, now, turns)
-            if len(names) < FIRST_BATCH and planned == len(names):
+            if len(names) < limit and planned == len(names):
                 return
 
     async def _start_named(
@@ -557,6 +570,7 @@ class Engine:
         own_reports = self._inbox.take_of(frozenset(names), since)
         try:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=names)
+            self._others_limit.saw(loaded.cases)
             attached = await attach_reports(self._store, self._namespace, loaded.cases, own_reports)
             states = await self._limited(attached, now)
             earlier = [state for state in states if state.reports or _is_due(state, since)]
@@ -599,16 +613,18 @@ class Engine:
     ) -> Batch:
         """Read and plan some due jobs, except those of the batch that is being written."""
         without = [change.job for change in writing.changes]
+        limit = self._load_limit.fitting(limit)
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
+        self._load_limit.saw(loaded.cases)
         planned = self._plan_slice(ownership, await self._limited(loaded.cases, now), now)
         wake_at = _earliest(loaded.next_at, planned.again_at, writing.again_at)
         is_full = len(loaded.cases) >= limit or planned.is_full
         return planned._replace(wake_at=wake_at, is_full=is_full)
 
     async def _limited(self, states: list[JobState], now: int) -> list[JobState]:
-        """Return jobs, those of tenants with too many open runs as full."""
+        """Return jobs, each with the room that its tenant has for open runs."""
         limit = self._open_limit
-        if limit is None or not any(state.runs and _is_due(state, now) for state in states):
+        if limit is None or not any(may_open_more(state, now) for state in states):
             # A job without open runs may always start one.
             return states
         unsure = limit.unsure(states, now)

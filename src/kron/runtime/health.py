@@ -20,8 +20,6 @@ class Health:
     excursion: ClockRecord | None = None
     # How far the clock is ahead of the store's own, negative if behind; 0 within the lookahead.
     clock_off_ms: int = 0
-    # After more than a day without a record: the latest recorded instant, and when this engine took over.
-    returned: tuple[int, int] | None = None
     lease: LeaseState | None = None
     inbox: Inbox = field(default_factory=Inbox)
 

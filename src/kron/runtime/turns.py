@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
+from kron.core.plan.compiled import adds_many, count_near
+from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.record import JobRecord
 from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState
 
@@ -13,6 +15,8 @@ QUANTUM = 64
 # How long a batch may take where tenants share a burst, in seconds, and the bounds of its size.
 STEP_S = 0.05
 MIN_STEP, FIRST_STEP, MAX_STEP = 64, 250, 1_000
+# How many open runs a batch reads with its jobs, about as many as are read in STEP_S.
+MAX_READ_RUNS = 4_000
 # The part of a burst's time that the search for due jobs of other tenants may take: one in so many seconds.
 SEARCH_PART = 5
 # How many jobs a second of planning counts as: an ordinary job takes a tenth of a millisecond.
@@ -64,12 +68,35 @@ class Turns:
         return [tenant for tenant, served in self._served.items() if served >= share]
 
 
+class LoadLimit:
+    """The number of jobs that a batch reads: fewer where they have many open runs, which are read with them.
+
+    It follows the runs per job of the last batch, and grows again as soon as there are fewer.
+    """
+
+    def __init__(self) -> None:
+        self._jobs = MAX_STEP
+
+    def fitting(self, jobs: int) -> int:
+        """Return how many jobs to read instead of a number."""
+        return min(jobs, self._jobs)
+
+    def saw(self, states: Sequence[JobState]) -> None:
+        """Note the jobs of a batch."""
+        runs = sum(len(state.runs) for state in states)
+        if runs > MAX_READ_RUNS:
+            self._jobs = max(1, len(states) * MAX_READ_RUNS // runs)
+        else:
+            self._jobs = min(MAX_STEP, 2 * self._jobs)
+
+
 class OpenLimit:
-    """Marks the jobs that may open no more runs: those with open runs whose tenant has too many of them.
+    """Gives the jobs of a tenant room for the runs that it may still open.
 
     A job without open runs may always start one, so a tenant has at most `most` and one for each of its jobs.
-    Starts are added to a count, ends are not: once a tenant may have half of what it is allowed, the store
-    counts again. A job without a tenant has no limit.
+    The periods of windows and of jitter that are planned ahead are open runs, too. Periods that are due are
+    added to a count, ends are not: once a tenant may have half of what it is allowed, the store counts again.
+    A job without a tenant has no limit.
     """
 
     def __init__(self, tenant_of: TenantOf, most: int) -> None:
@@ -80,7 +107,7 @@ class OpenLimit:
 
     def unsure(self, states: Sequence[JobState], now: int) -> list[str]:
         """Return the tenants of some jobs whose open runs have to be counted first."""
-        tenants = {self._tenant_of(state.job) for state in states if _may_open_more(state, now)} - {""}
+        tenants = {self._tenant_of(state.job) for state in states if may_open_more(state, now)} - {""}
         return [tenant for tenant in tenants if self._is_unsure(tenant, now)]
 
     def _is_unsure(self, tenant: str, now: int) -> bool:
@@ -95,19 +122,31 @@ class OpenLimit:
         self._counted_at.update(dict.fromkeys(counts, now))
 
     def marked(self, states: Sequence[JobState], now: int) -> list[JobState]:
-        """Return jobs, those that may have no more open runs as full; the others may open one more each."""
+        """Return jobs, each with the room that is left for it by those before."""
         return [self._marked(state, now) for state in states]
 
     def _marked(self, state: JobState, now: int) -> JobState:
-        tenant = self._tenant_of(state.job) if _may_open_more(state, now) else ""
+        tenant = self._tenant_of(state.job) if may_open_more(state, now) else ""
         if not tenant:
             return state
-        if self._open[tenant] >= self._most or len(state.runs) >= MAX_OPEN_RUNS:
-            return state._replace(is_full=True)
-        self._open[tenant] += 1
-        return state
+        left = min(self._most - self._open[tenant], MAX_OPEN_RUNS - len(state.runs))
+        room = max(0 if state.runs else 1, left)
+        self._open[tenant] += min(room, _periods_of(state, now))
+        return state._replace(room=room)
 
 
-def _may_open_more(state: JobState, now: int) -> bool:
-    """Say whether a job with open runs has another period to plan."""
-    return bool(state.runs) and state.job.plan_at is not None and state.job.plan_at <= now
+def may_open_more(state: JobState, now: int) -> bool:
+    """Say whether a job has periods to plan beside an open run, or may have several at once."""
+    job = state.job
+    if job.plan_at is None or job.plan_at > now or state.fault is not None:
+        return False
+    return bool(state.runs) or _periods_of(state, now) > 1
+
+
+def _periods_of(state: JobState, now: int) -> int:
+    """Return how many periods a job plans now, at least one; those that are caught up are not counted."""
+    try:
+        return max(1, count_near(state.job, now)) if adds_many(state.job, now) else 1
+    except UNUSABLE:
+        # The planning step sets the job aside.
+        return 1

@@ -92,8 +92,8 @@ def pending(steps: Sequence[Migration], applied: Sequence[Applied], *, ahead: in
     for step, done in zip(steps, applied, strict=False):
         if step.checksum != done.checksum:
             raise StoreError(
-                f"Migration {step.number} ({step.name}) is not the one this database went through: "
-                "it was made by another build of Kron",
+                f"Migration {step.number} ({step.name}) differs from the one that was applied to this "
+                "database: another build of Kron made it",
                 number=step.number,
             )
     return list(steps[len(applied) :])

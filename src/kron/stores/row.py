@@ -5,6 +5,7 @@ migration for each database. A status or reason that no version of Kron wrote is
 """
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -12,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 
 from kron.core.choice import Choice
 from kron.core.errors import StoreError
+from kron.core.plan.query import JobGroup, RunCount, TagCount
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -23,6 +25,7 @@ from kron.core.plan.record import (
     ReopenedRecord,
     RunKind,
     RunRecord,
+    RunStatus,
     getter,
     key_of,
     positions,
@@ -219,6 +222,33 @@ def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, 
         except StoreError as error:
             faults[row[_IDENTITY]] = str(error)
     return runs, faults
+
+
+def counts_of(rows: Iterable[tuple[int, str | None, int]]) -> list[RunCount]:
+    """Return counts by part and status, from those of all runs (status None) and of those without success."""
+    counts: Counter[tuple[int, RunStatus]] = Counter()
+    for part, text, runs in rows:
+        counts[part, RunStatus.SUCCESS] += runs if text is None else -runs
+        if text is not None:
+            counts[part, RunStatus(text)] += runs
+    return [RunCount(part, status, runs) for (part, status), runs in sorted(counts.items()) if runs]
+
+
+def groups_of(rows: Iterable[Row]) -> list[JobGroup]:
+    """Return groups of jobs."""
+    return [
+        JobGroup(definition, tag, bool(stopped), bool(irregular), jobs, name)
+        for definition, tag, stopped, irregular, jobs, name in rows
+    ]
+
+
+def tallies_of(rows: Iterable[Row]) -> list[TagCount]:
+    """Return counts of runs by tag and status."""
+    return [
+        TagCount(part, tag, RunStatus(status), bool(dropped), *counts)
+        for part, tag, status, dropped, *counts in rows
+        if status in RunStatus.__members__
+    ]
 
 
 def definitions_by_job(epochs: Iterable[Row]) -> dict[str, dict[int, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor
+from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor, RunSpan
 from kron.core.plan.record import RunStatus
 from kron.stores.row import GROUPS, Column
 
@@ -21,6 +21,8 @@ LATEST_AUDIT = AuditCursor(FOR_EVER, 0)
 # How PostgreSQL reads the columns of a job that it stores in another way, or not at all.
 _READ = {"suspended": "suspended::integer", "paused": "paused::integer", "number": "0"}
 _FLAGS = frozenset({"suspended", "paused"})
+# A run is recorded at most this long before it starts, as far as counts look for it.
+RECORDED_MS = 3_600_000
 # Statuses of runs that have not ended.
 ALWAYS_OPEN = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 
@@ -89,6 +91,43 @@ def count_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     return " ".join((sql["count_jobs"], *_clauses(sql, wanted)))
 
 
+def groups_statement(sql: Mapping[str, str], wanted: JobFilter, *, singly: bool) -> str:
+    """Return the statement that groups the jobs matching a filter."""
+    groups = sql["group_jobs"].replace("{own}", " ".join(_clauses(sql, wanted)))
+    if singly:
+        inner, outer = groups.split("{singly}", 1)
+        return f"{inner}, schedule_id{outer.replace('{singly}', ', name')} {sql['single_groups_in_order']}"
+    return f"{groups.replace('{singly}', '')} {sql['groups_in_order']}"
+
+
+def made_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
+    """Return the statement that counts the runs of the jobs matching a filter."""
+    if wanted == JobFilter():
+        return sql["count_made"]
+    return sql["count_own"].replace("{own}", " ".join(_clauses(sql, wanted)))
+
+
+def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool) -> str:
+    """Return the statement that counts runs by tag and status."""
+    parts = {
+        "{own}": " ".join(_clauses(sql, wanted)),
+        "{which}": sql["tally_not_ok"] if not_ok else "",
+        # Those of a tenant are few, and each schedule has its history in an index.
+        "{seen}": "MATERIALIZED" if wanted.users is None else "NOT MATERIALIZED",
+        "{index}": "runs_problems" if not_ok else "runs_made",
+    }
+    statement = sql["tally_runs"]
+    for place, text in parts.items():
+        statement = statement.replace(place, text)
+    return statement
+
+
+def span_values(span: RunSpan) -> dict[str, int]:
+    """Return the parameters of a statement that counts runs."""
+    until = min(span.end, span.now + 1)
+    return {**span._asdict(), "made_from": span.start - RECORDED_MS, "made_until": until}
+
+
 def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:
     names = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
     if not wanted.deleted:
@@ -100,9 +139,8 @@ def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequen
     """Return the clauses that select and sort the latest runs of a namespace."""
     filters = {"latest_by_status": status, "latest_by_users": users}
     clauses = " ".join(sql[name] for name, value in filters.items() if value is not None)
-    if status in ALWAYS_OPEN:
-        clauses = f"{clauses} {sql['latest_open']}"
-    return f"{sql['latest_runs']} {clauses} {sql['latest_in_order']}"
+    runs = sql["latest_open_runs" if status in ALWAYS_OPEN else "latest_runs"]
+    return f"{runs} {clauses} {sql['latest_in_order']}"
 
 
 def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:

@@ -11,7 +11,8 @@ from kron.dag_ports import DagStore
 from kron.ports import IdempotencyLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
 from kron.stores.sqlite.dag import sqlite_dags
-from kron.stores.sqlite.store import MEMORY, SqliteStore
+from kron.stores.sqlite.file import MEMORY
+from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"

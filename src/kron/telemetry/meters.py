@@ -14,12 +14,12 @@ from kron.telemetry.request_trail import RequestTrail
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 VERBS = (
-    "due_besides", "open_by_user",
+    "due_besides", "open_by_user", "group_jobs", "count_made", "tally_runs",
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
-    "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
-    "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence", "reopened",
-    "note_incidents", "incidents", "namespaces", "leases", "version", "is_drained", "set_drain",
-    "pending_notices", "note_notices", "notices",
+    "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "run_counts", "ranges",
+    "epochs", "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence",
+    "reopened", "note_incidents", "incidents", "namespaces", "leases", "version", "is_drained", "set_drain",
+    "pending_notices", "note_notices", "notices", "read_clock",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -50,26 +50,13 @@ class StoreMeter:
         self.in_flight = self._timed("in_flight", store.in_flight)
         self.forget = self._timed("forget", store.forget)
         self.cases = self._timed("cases", store.cases)
-        self.find_jobs = self._timed("find_jobs", store.find_jobs)
-        self.namespaces = self._timed("namespaces", store.namespaces)
-        self.count_jobs = self._timed("count_jobs", store.count_jobs)
-        self.open_runs = self._timed("open_runs", store.open_runs)
-        self.open_by_user = self._timed("open_by_user", store.open_by_user)
-        self.runs = self._timed("runs", store.runs)
-        self.find_runs = self._timed("find_runs", store.find_runs)
-        self.latest_runs = self._timed("latest_runs", store.latest_runs)
-        self.newest_runs = self._timed("newest_runs", store.newest_runs)
-        self.ranges = self._timed("ranges", store.ranges)
-        self.epochs = self._timed("epochs", store.epochs)
-        self.attempts = self._timed("attempts", store.attempts)
-        self.audits = self._timed("audits", store.audits)
-        self.prune = self._timed("prune", store.prune)
         self.ahead = self._timed("ahead", store.ahead)
         self.due_besides = self._timed("due_besides", store.due_besides)
         self.recorded = self._timed("recorded", store.recorded)
         self.note_clock = self._timed("note_clock", store.note_clock)
         self.clock_records = self._timed("clock_records", store.clock_records)
         self.absence = self._timed("absence", store.absence)
+        self.read_clock = self._timed("read_clock", store.read_clock)
         self.leases = self._timed("leases", store.leases)
         self.is_drained = self._timed("is_drained", store.is_drained)
         self.set_drain = self._timed("set_drain", store.set_drain)
@@ -82,6 +69,28 @@ class StoreMeter:
         self.notices = self._timed("notices", store.notices)
         self.watch = store.watch
         self.close = store.close
+        self._time_history(store)
+
+    def _time_history(self, store: Store) -> None:
+        """Measure the verbs that list jobs, runs and audit entries, and that prune them."""
+        self.find_jobs = self._timed("find_jobs", store.find_jobs)
+        self.namespaces = self._timed("namespaces", store.namespaces)
+        self.count_jobs = self._timed("count_jobs", store.count_jobs)
+        self.group_jobs = self._timed("group_jobs", store.group_jobs)
+        self.count_made = self._timed("count_made", store.count_made)
+        self.tally_runs = self._timed("tally_runs", store.tally_runs)
+        self.open_runs = self._timed("open_runs", store.open_runs)
+        self.open_by_user = self._timed("open_by_user", store.open_by_user)
+        self.runs = self._timed("runs", store.runs)
+        self.find_runs = self._timed("find_runs", store.find_runs)
+        self.latest_runs = self._timed("latest_runs", store.latest_runs)
+        self.newest_runs = self._timed("newest_runs", store.newest_runs)
+        self.run_counts = self._timed("run_counts", store.run_counts)
+        self.ranges = self._timed("ranges", store.ranges)
+        self.epochs = self._timed("epochs", store.epochs)
+        self.attempts = self._timed("attempts", store.attempts)
+        self.audits = self._timed("audits", store.audits)
+        self.prune = self._timed("prune", store.prune)
 
     def _timed(
         self, verb: str, call: Callable[Arguments, Awaitable[T]]

@@ -17,6 +17,9 @@ from prometheus_client.core import (
     Metric,
     UnknownMetricFamily,
 )
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from kron.app.worker import Worker
 from kron.core.errors import KronError
@@ -30,7 +33,6 @@ from kron.runtime.journal import CLOCK_EVENTS
 from kron.runtime.lease import installed_version
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
-from kron.telemetry.merge import merged
 from kron.telemetry.meters import LauncherMeter, StoreMeter
 from kron.telemetry.request_trail import CurrentRequest, RequestTrail, no_request
 
@@ -43,6 +45,8 @@ OWNING = frozenset({"draining", "ready", "running", "degraded"})
 STORE_TIMEOUT_S = 1.0
 # How many open runs a scrape counts at most.
 MAX_OPEN = 100_000
+# What both processes have of their own, and together.
+ADDED = ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds")
 
 
 class Metrics:
@@ -297,7 +301,9 @@ def _request_families(requests: RequestCounters) -> Iterator[Metric]:
 
 def _state_family(state: str | None) -> Metric:
     """Return the worker's state: one sample is 1."""
-    family = GaugeMetricFamily("kron_engine_state", "The worker's state: one is 1.", labels=["state"])
+    family = GaugeMetricFamily(
+        "kron_engine_state", "The worker's state: 1 for the present one, 0 for the others.", labels=["state"]
+    )
     for each in STATES:
         family.add_metric([each], float(each == (state or "none")))
     return family
@@ -307,3 +313,34 @@ def _build_family(store: str) -> Metric:
     """Return versions and the kind of the store."""
     about = {"version": installed_version(), "python": platform.python_version(), "store": store}
     return InfoMetricFamily("kron_build", "Versions of Kron and Python, and the kind of store.", value=about)
+
+
+class _Merged(Collector):
+    def __init__(self, families: dict[tuple[str, str], Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from self._families.values()
+
+
+def merged(own: str, worker: str) -> bytes:
+    """Return the metrics of the API and of its worker, both in the Prometheus text format, in one text."""
+    families = {(each.name, each.type): each for each in text_string_to_metric_families(own)}
+    for family in text_string_to_metric_families(worker):
+        key = family.name, family.type
+        known = families.get(key)
+        families[key] = family if known is None else _together(known, family)
+    return generate_latest(_Merged(families))
+
+
+def _together(own: Metric, worker: Metric) -> Metric:
+    if own.type in ("gauge", "info") and own.name not in ADDED:
+        return worker if worker.samples else own
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
+    for sample in (*own.samples, *worker.samples):
+        key = sample.name, tuple(sorted(sample.labels.items()))
+        known = values.get(key)
+        values[key] = sample if known is None else known._replace(value=known.value + sample.value)
+    own.samples = list(values.values())
+    return own

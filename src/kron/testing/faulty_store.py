@@ -19,11 +19,15 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
     OpenRuns,
     PruneBounds,
     PruneCursor,
     PrunedBatch,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -316,6 +320,10 @@ class FaultyStore:
         """Return every run that may be executing."""
         return await self._call("in_flight", self.inner.in_flight, ownership)
 
+    async def read_clock(self) -> int | None:
+        """Return the store's clock."""
+        return await self._call("read_clock", self.inner.read_clock)
+
     async def put(
         self,
         namespace: str,
@@ -379,6 +387,23 @@ class FaultyStore:
         """Return how many jobs match."""
         return await self._call("count_jobs", self.inner.count_jobs, namespace, wanted)
 
+    async def group_jobs(
+        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
+    ) -> list[JobGroup]:
+        """Return groups of jobs."""
+        group = self.inner.group_jobs
+        return await self._call("group_jobs", group, namespace, wanted, limit=limit, singly=singly)
+
+    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in parts of an interval."""
+        return await self._call("count_made", self.inner.count_made, namespace, wanted, span)
+
+    async def tally_runs(
+        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
+    ) -> list[TagCount]:
+        """Count the runs of some jobs in parts of an interval, by tag and status."""
+        return await self._call("tally_runs", self.inner.tally_runs, namespace, wanted, span, not_ok=not_ok)
+
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs."""
         return await self._call("open_runs", self.inner.open_runs, namespace, now=now, limit=limit)
@@ -392,6 +417,11 @@ class FaultyStore:
     ) -> dict[str, list[RunRecord]]:
         """Return the newest runs of each given job."""
         return await self._call("newest_runs", self.inner.newest_runs, namespace, identities, limit=limit)
+
+    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
+        """Count a job's runs by status in parts of an interval."""
+        counts = self.inner.run_counts
+        return await self._call("run_counts", counts, namespace, identity, bounds=bounds)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100

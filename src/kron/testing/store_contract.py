@@ -16,7 +16,7 @@ from kron.testing.contract.engine import (
 )
 from kron.testing.contract.notice import NoticeContract
 from kron.testing.contract.pruning import PruningContract
-from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract
+from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract, TallyContract
 from kron.testing.contract.registry import RecordContract, RegistrationContract
 from kron.testing.contract.sample import (
     CLEAN,
@@ -72,6 +72,7 @@ class StoreContract(
     HistoryContract,
     PruningContract,
     ListingContract,
+    TallyContract,
     OwnershipContract,
     AuditContract,
     NoticeContract,

@@ -42,7 +42,7 @@ class VirtualTime:
         The state of the runner is not touched. A period that is due at exactly `at` starts.
         """
         if self._runner is not None:
-            raise ConflictError("A runner runs in this virtual time already; stop it first")
+            raise ConflictError("A runner already runs in this virtual time; stop it first")
         self.clock = SimulatedClock(START if at is None else at)
         store = SqliteStore()
         self._rewired.callback(store.abandon)

@@ -46,7 +46,7 @@ def test_one_target_and_one_event_need_no_list_and_null_is_the_default() -> None
         ({"to": ["a\nb"]}, "notify.to: must be the name of a channel"),
         ({"to": ["x"] * 21}, "notify.to: has more than 20 values"),
         ({"late_after": "-1s"}, 'notify.late_after "-1s": must not be negative'),
-        ({"email": "a@b"}, 'notify.email "a@b": unknown field; use to, on, late_after, heartbeat'),
+        ({"email": "a@b"}, "notify.email: unknown field; use to, on, late_after, heartbeat"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_without_quoting_a_url(notify: object, problem: str) -> None:

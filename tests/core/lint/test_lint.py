@@ -14,7 +14,7 @@ from kron.core.cron.schedule import Schedule
 from kron.core.errors import CronCalculationError, InputError, InvalidOptionError, NeverMatchesError
 from kron.core.job.policy import Catchup, Policy
 from kron.core.lint.finding import RULES, Code, LintFinding, Severity
-from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_policy, lint_schedule, strict_text
+from kron.core.lint.lint import LintContext, lint_entries, lint_job, lint_policy, lint_schedule, strict_text
 from kron.core.time.instant import seconds_of
 from tests.extended_strategies import Meaning, extended_expressions, extended_meanings
 from tests.strategies import law, near_misses, strict_expressions, zones
@@ -24,7 +24,7 @@ BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lo
 
 
 def lint(text: str, timezone: str | None = None, **options: str) -> list[LintFinding]:
-    return lint_schedule(text, Setting(now=NOW, timezone=timezone, **options))
+    return lint_schedule(text, LintContext(now=NOW, timezone=timezone, **options))
 
 
 def codes(text: str, timezone: str | None = None, **options: str) -> list[Code]:
@@ -37,7 +37,7 @@ def only(text: str, timezone: str | None = None, **options: str) -> LintFinding:
 
 
 def lines(text: str) -> list[tuple[int | None, Code]]:
-    found = lint_entries(parse_crontab(text), Setting(now=NOW))
+    found = lint_entries(parse_crontab(text), LintContext(now=NOW))
     return [(finding.line, finding.code) for finding in found]
 
 
@@ -212,7 +212,7 @@ def test_what_else_is_wrong_is_said_where_the_zone_is_wrong() -> None:
 )
 def test_a_setting_checks_its_choices(name: str, value: str) -> None:
     with pytest.raises(InvalidOptionError):
-        Setting(now=NOW, **{name: value})
+        LintContext(now=NOW, **{name: value})
 
 
 def test_every_code_has_a_rule_and_its_number() -> None:
@@ -249,14 +249,14 @@ def test_the_zone_in_force_decides_what_the_clocks_do() -> None:
     ],
 )
 def test_a_line_that_repeats_another_names_it(text: str, repeated: dict[int, int]) -> None:
-    found = lint_entries(parse_crontab(text), Setting(now=NOW))
+    found = lint_entries(parse_crontab(text), LintContext(now=NOW))
     told = {it.line: int(it.message.rpartition(" ")[2]) for it in found if it.code is Code.DUPLICATE}
     assert told == repeated
 
 
 def test_lines_of_different_users_are_no_repetition() -> None:
     text = "0 9 * * * root a\n0 9 * * * www a\n0 9 * * * root a\n"
-    found = lint_entries(parse_crontab(text, has_user=True), Setting(now=NOW))
+    found = lint_entries(parse_crontab(text, has_user=True), LintContext(now=NOW))
     assert [(finding.line, finding.code) for finding in found] == [(3, Code.DUPLICATE)]
 
 
@@ -271,16 +271,16 @@ def test_lines_of_different_users_are_no_repetition() -> None:
     ],
 )
 def test_a_sixth_field_before_a_command_is_told(text: str, has_user: bool, taken: str | None) -> None:
-    found = lint_entries(parse_crontab(text, has_user=has_user), Setting(now=NOW))
+    found = lint_entries(parse_crontab(text, has_user=has_user), LintContext(now=NOW))
     told = [finding.message for finding in found if finding.code is Code.EXTRA_FIELD]
     assert told == ([taken] if taken else [])
 
 
 def test_a_jobs_schedule_is_judged_under_its_own_setting_at_its_own_lines() -> None:
     entry = CrontabEntry(line=3, expression="30 2 * * *", timezone="Mars", zone_line=4, raw="")
-    [finding] = lint_job(entry, Setting(now=NOW, timezone="Mars"))
+    [finding] = lint_job(entry, LintContext(now=NOW, timezone="Mars"))
     assert (finding.line, finding.code, finding.expression) == (4, Code.ZONE, "Mars")
-    found = lint_job(entry, Setting(now=NOW, timezone=BERLIN, dst_gap="next"))
+    found = lint_job(entry, LintContext(now=NOW, timezone=BERLIN, dst_gap="next"))
     assert [(finding.line, finding.code) for finding in found] == [(3, Code.DOUBLED)]
 
 
@@ -399,7 +399,7 @@ def test_a_strict_expression_is_its_own_equivalent(text: str) -> None:
 @example("\ud800 * * * *", "Mars", "posix")
 @law(200)
 def test_any_text_can_be_checked(text: str, zone: str, dialect: str) -> None:
-    setting = Setting(now=NOW, timezone=zone or None, dialect=dialect)
+    setting = LintContext(now=NOW, timezone=zone or None, dialect=dialect)
     for finding in [*lint_schedule(text, setting), *lint_entries(parse_crontab(text), setting)]:
         assert finding.message
         assert finding.remedy

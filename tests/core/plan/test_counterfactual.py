@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from kron.core.errors import InvalidOptionError
 from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome
 from kron.core.plan.counterfactual import (
     Counterfactual,
     Records,
     WhatIf,
     counterfactual,
+    other_outcomes,
     recording_of,
     what_if,
 )
@@ -231,6 +233,23 @@ def test_a_skipped_period_would_have_waited_in_a_queue() -> None:
         "started at 2026-06-01T12:01:00Z until 2026-06-01T12:02:30Z"
     )
     assert answer.to_dict()["if"] == {"overlap": "queue", "duration": "5s"}
+
+
+def test_all_periods_that_would_have_ended_otherwise_are_named() -> None:
+    world = blocked_world()
+    records = records_of(world)
+    answer = other_outcomes(records, what_if(["overlap=queue", "duration=5s"]), now=world.now)
+    skipped = {run.nominal_time for run in records.runs if run.outcome is Outcome.SKIPPED}
+    assert NOON + 120 in skipped
+    assert answer.periods == len(records.runs)
+    assert {each.nominal_time for each in answer.changed} >= skipped
+    assert answer.changed[-1] == (NOON + 120, Outcome.SKIPPED, Outcome.EXECUTED)
+    assert [each.nominal_time for each in answer.changed] == sorted(
+        (each.nominal_time for each in answer.changed), reverse=True
+    )
+    assert answer.assumptions[0].endswith("takes 5s and succeeds (as given)")
+    same = other_outcomes(records, what_if(["overlap=skip"]), now=world.now)
+    assert (same.changed, same.periods) == ([], answer.periods)
 
 
 @pytest.mark.parametrize(

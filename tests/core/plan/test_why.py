@@ -6,9 +6,11 @@ import pytest
 
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome
+from kron.core.plan.incident import clock_ahead
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent
-from kron.core.plan.why import Explanation, PeriodHistory, why
+from kron.core.plan.why import OVERDUE, Explanation, PeriodHistory, why
+from kron.core.shard import shard_of
 from kron.core.time.instant import rfc3339, seconds_of
 from tests.engine_world import SPACE, World, at_once
 
@@ -35,6 +37,48 @@ def answer(world: World, nominal_time: int) -> Explanation:
         ranges[0] if ranges else None,
     )
     return why(memory, nominal_time, now=world.now)
+
+
+def waiting(world: World, nominal_time: int, *, now: int, owner: str | None = "w") -> Explanation:
+    """Return the answer for a period of a worker that found its clock an hour ahead at noon."""
+    since, hour = 1000 * NOON, 3_600_000
+    ahead = clock_ahead("w", since, since + 60_000, by_ms=hour, shards=[shard_of("a")])
+    counted = clock_ahead(
+        "w", since + hour, since + hour + 60_000, by_ms=hour, shards=range(64), counted=True
+    )
+    other = clock_ahead("w", since, since + 90_000, by_ms=1, shards=[shard_of("a") + 1])
+    history = PeriodHistory(world.job, incidents=[ahead, counted, other], owner=owner)
+    return why(history, nominal_time, now=1000 * now)
+
+
+AHEAD = (
+    "worker w found its clock 1:00:00 ahead of the database's at 2026-06-01T12:00:00Z, and planned nothing "
+    "until 2026-06-01T12:01:00Z at the latest, so that another worker could take over"
+)
+COUNTED = (
+    "worker w found its clock 1:00:00 ahead of the database's, and planned nothing from 2026-06-01T13:00:00Z "
+    "to 2026-06-01T13:01:00Z by its own clock, which counted then because no other worker had taken over"
+)
+
+
+@pytest.mark.parametrize(
+    ("due", "now", "owner", "headline", "causes"),
+    [
+        (0, 30, "w", f"{OVERDUE}: {AHEAD}", []),
+        (0, 90, "w", OVERDUE, [AHEAD]),
+        (0, 30, "other", OVERDUE, [AHEAD]),
+        (60, 90, "w", OVERDUE, []),
+        (3_600, 3_630, "w", f"{OVERDUE}: {COUNTED}", []),
+        (3_600, 3_700, "w", OVERDUE, [COUNTED]),
+    ],
+    ids=["it waits", "it waited", "another took over", "due later", "by its own clock", "until it counted"],
+)
+def test_a_clock_ahead_of_the_stores_explains_what_was_due(
+    due: int, now: int, owner: str, headline: str, causes: list[str]
+) -> None:
+    found = waiting(world_of(), NOON + due, now=NOON + now, owner=owner)
+    assert (found.outcome, found.code, found.headline) == (None, "overdue", headline)
+    assert [fact.sentence for fact in found.facts if fact.code == "clock_ahead"] == causes
 
 
 def codes(found: Explanation) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InvalidOptionError
-from kron.core.time.duration import format_duration, parse_duration
+from kron.core.time.duration import MAX_LENGTH, format_duration, parse_duration
 from tests.strategies import law
 
 MICROS = 1_000_000
@@ -83,6 +83,12 @@ def test_a_negative_duration_is_refused(bad: Any) -> None:
 def test_a_duration_too_long_to_count_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidOptionError, match="too long"):
         parse_duration(bad)
+
+
+def test_a_text_longer_than_any_duration_is_not_even_read() -> None:
+    assert parse_duration("1s".rjust(MAX_LENGTH)) == timedelta(seconds=1)
+    with pytest.raises(InvalidOptionError):
+        parse_duration("1s".rjust(MAX_LENGTH + 1))
 
 
 def test_a_number_with_thousands_of_digits_is_not_even_read() -> None:

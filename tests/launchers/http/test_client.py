@@ -13,7 +13,15 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import LeaseStatus, RunEvent
 from kron.launchers.delivery import DeliveryResult
-from kron.launchers.http.client import ConnectionPool, HttpClient, Origin, connect, request_of, target_of
+from kron.launchers.http.client import (
+    ConnectionPool,
+    HttpClient,
+    Origin,
+    Route,
+    connect,
+    request_of,
+    target_of,
+)
 from kron.launchers.http.egress import EgressPolicy, egress_policy_of
 from kron.launchers.http.launcher import HttpLauncher, StartSender, request_bytes, template_of
 from kron.launchers.http.response import Response
@@ -225,7 +233,7 @@ async def test_only_so_many_connections_are_kept_and_not_for_long() -> None:
     kept = ConnectionPool(max_kept=3, kept_s=0.05)
     async with keeping() as keeper:
         origins = [Origin("http", name, keeper.port) for name in "aabbcc"]
-        connections = [await connect("127.0.0.1", origin, tls=None, seconds=5) for origin in origins]
+        connections = [await connect("127.0.0.1", origin, Route(), seconds=5) for origin in origins]
         for connection in connections:
             kept.put(connection)
         assert [connection.is_open for connection in connections] == [False] * 3 + [True] * 3

@@ -19,18 +19,12 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
-from kron.launchers.process.host import (
-    WRAPPER,
-    boot_of,
-    exit_code_of,
-    launcher_id_of,
-    members_of,
-    started_of,
-    stat_of,
-)
+from kron.launchers.process.host import boot_of, exit_code_of, launcher_id_of, members_of, stat_of
 from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
+from kron.launchers.process.process import WRAPPER
 from kron.launchers.process.spec import MIN_OUTPUT
-from kron.launchers.process.supervisor import SLACK, head_of
+from kron.launchers.process.supervisor.output import SLACK, head_of
+from kron.launchers.process.supervisor.record import started_of
 from kron.launchers.run_token import is_run_token_of
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
@@ -140,7 +134,7 @@ async def test_it_knows_which_execution_it_is(launcher: ProcessLauncher, outputs
         "KRON_FENCING_TOKEN=7",
         f"KRON_IDEMPOTENCY_KEY={launch.run.key}",
         "KRON_IDENTITY=backup",
-        f"KRON_LAUNCHER_ID={launcher_id_of(launcher._folder).decode()}",
+        f"KRON_LAUNCHER_ID={launcher_id_of(launcher._folder)}",
         "KRON_NOMINAL_TIME=2026-03-01T12:00:00Z",
         "KRON_PERIOD_ID=2026-03-01T12:00:00Z",
         "a b",

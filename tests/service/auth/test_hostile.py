@@ -229,6 +229,31 @@ def test_a_body_in_tiny_parts_is_refused(server: tuple[httpx.Client, Process]) -
         assert b"invalid_schedule" in everything(connection)
 
 
+@pytest.mark.parametrize(
+    ("version", "lengths"),
+    [
+        (b"1.1", b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"),
+        (b"1.1", b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n"),
+        (b"1.0", b"Transfer-Encoding: chunked\r\n"),
+        (b"1.1", b"Content-Length: 2\r\nContent-Length: 3\r\n"),
+        (b"1.1", b"Content-Length: +2\r\n"),
+        (b"1.1", b"Transfer-Encoding: gzip, chunked\r\n"),
+    ],
+)
+def test_a_body_whose_end_another_server_may_see_differently_is_refused(
+    version: bytes, lengths: bytes, server: tuple[httpx.Client, Process]
+) -> None:
+    """Behind a proxy the rest of it could be the next request, in the name of another caller."""
+    head = PREVIEW.replace(b"HTTP/1.1", b"HTTP/" + version)
+    smuggled = b"GET /schedules HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with raw(server[0]) as connection:
+        connection.sendall(head + lengths + b"\r\n2\r\n{}\r\n0\r\n\r\n" + smuggled)
+        heard = everything(connection)
+    assert heard.startswith(b"HTTP/1.1 400 ")
+    assert heard.count(b"HTTP/1.1 ") == 1
+    assert is_well(server[0])
+
+
 def test_an_error_quotes_no_more_than_a_part_of_the_request(server: tuple[httpx.Client, Process]) -> None:
     client, _ = server
     for fields in (

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kron.app.backfill import PeriodRange
-from kron.app.budget import CpuBudget
+from kron.app.budget import CpuBudget, TooCostlyError
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
@@ -16,6 +16,7 @@ from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_lines
+from kron.fronts.service.client import LocalClient
 from kron.fronts.service.definitions import export_definitions
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
@@ -118,6 +119,17 @@ async def test_a_page_of_an_export_ends_when_its_processor_time_is_spent(
     for name, after in zip(names, ("", *names), strict=False):
         shown, has_more = await export_definitions(registrar, JobFilter(), after=after, limit=3)
         assert ([each["definition"]["identity"] for each in shown], has_more) == ([name], name != names[-1])
+
+
+async def test_a_preview_ends_when_its_processor_time_is_spent(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = LocalClient(registrar, Settings())
+    daily = {"cron_expr": "0 9 * * *", "timezone": "UTC"}
+    assert len((await client.preview(daily, 3))["times"]) == 3
+    monkeypatch.setattr("kron.fronts.service.client.CpuBudget", partial(CpuBudget, 0.0))
+    with pytest.raises(TooCostlyError, match="more than 0 s of processor time"):
+        await client.preview(daily, 3)
 
 
 async def test_restored_and_transferred_schedules_count_against_the_quota(

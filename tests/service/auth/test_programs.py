@@ -66,8 +66,12 @@ def test_an_allowed_command_must_be_an_absolute_path(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["HOME", "GIT_SSH", "MAKEFILES", "LD_PRELOAD", "PATH", "KRON_TOKEN", "A-B", "1A"]
-)
+    "name",
+    [
+        "HOME", "GIT_SSH", "MAKEFILES", "GNUMAKEFLAGS", "LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH",
+        "BASH_ENV", "IFS", "CDPATH", "NODE_OPTIONS", "PIP_INDEX_URL", "KRON_TOKEN", "A-B", "1A",
+    ],
+)  # fmt: skip
 def test_no_operator_can_allow_a_variable_that_decides_which_code_runs(name: str) -> None:
     with pytest.raises(InvalidSettingsError):
         read_settings({"KRON_ALLOWED_VARIABLES": f"MODE,{name}"}, {})
@@ -77,11 +81,19 @@ def test_schedules_set_only_the_variables_that_the_operator_lists(tmp_path: Path
     allowed = program(tmp_path / "bin", "show", f"env > {tmp_path}/env")
     listed = {"KRON_ALLOWED_COMMANDS": str(allowed), "KRON_ALLOWED_VARIABLES": "MODE"}
     with serving(tmp_path, **listed) as (client, _):
-        for name in ("HOME", "GIT_DIR", "MAKEFILES", "PATH", "OTHER", "http_proxy", "KRON_TOKEN"):
+        for name in (
+            "HOME", "GIT_DIR", "MAKEFILES", "PATH", "OTHER", "http_proxy", "KRON_TOKEN", "KRON_RUN_TOKEN",
+            "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV",
+            "ENV", "IFS", "PS4", "CDPATH", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS",
+            "BASH_FUNC_ls%%", "mode", "KRON_VAR", "kron_var_a", " KRON_VAR_A",
+        ):  # fmt: skip
             launcher = {"kind": "process", "command": ["show"], "env": {"MODE": "full", name: "/tmp"}}
             refused = upsert(client, launcher)
-            assert refused.status_code == 400
+            assert refused.status_code == 400, name
             assert name in str(refused.json()["problems"])
+        for name in ("", "KRON_VAR_A=B", "LD_PRELOAD\0", "KRON_VAR_\0"):
+            launcher = {"kind": "process", "command": ["show"], "env": {name: "/tmp"}}
+            assert upsert(client, launcher).status_code == 400, name
         launcher = {"kind": "process", "command": ["show"], "env": {"MODE": "full", "KRON_VAR_DAY": "1"}}
         assert upsert(client, launcher).status_code == 200
         assert ended(client)["result"] == "success"

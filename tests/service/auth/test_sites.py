@@ -47,12 +47,17 @@ def touching(path: Path, name: str) -> str:
         pytest.param({"Origin": "null"}, id="a sandboxed frame"),
         pytest.param({"Origin": "http://127.0.0.1:3000"}, id="another port"),
         pytest.param({"Origin": "http://[oops"}, id="no URL"),
+        pytest.param({"Origin": "moz-extension://{own}"}, id="an extension"),
+        pytest.param({"Origin": "//{own}"}, id="no scheme"),
+        pytest.param({"Origin": "http://{own}#.evil.example"}, id="more than an origin"),
+        pytest.param({"Origin": "http://{own}@evil.example"}, id="a user name"),
         pytest.param({"Sec-Fetch-Site": "cross-site"}, id="another site"),
         pytest.param({"Sec-Fetch-Site": "same-site"}, id="another subdomain or port"),
         pytest.param({"Sec-Fetch-Site": "same-origin", "Origin": "https://evil.example"}, id="both differ"),
     ],
 )
 def test_a_page_of_another_site_can_write_nothing(headers: dict[str, str], client: httpx.Client) -> None:
+    headers = {name: value.format(own=own(client)) for name, value in headers.items()}
     # Each is sent as JSON too, so that only the origin can be the reason.
     for path, content in (
         ("/schedules/upsert", json.dumps({**YEARLY, "schedule_id": "foreign"})),
@@ -121,7 +126,24 @@ def test_lines_of_the_documented_media_types_are_stored(kind: str, client: httpx
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "192.168.1.4", "", "a,b", "[::2]:80"]
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "192.168.1.4",
+        "",
+        "a,b",
+        "[::2]:80",
+        # None of them is a name or an address with a port.
+        "localhost:80@evil.example",
+        "[::1]evil.example",
+        "[127.0.0.1].evil.example:80",
+        "[localhost]",
+        "localhost:",
+        "localhost:x",
+        "user@localhost",
+        "localhost.",
+    ],
 )
 def test_a_name_that_was_rebound_to_this_address_reads_and_writes_nothing(
     host: str, client: httpx.Client

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
 from kron.core.plan.record import NoticeEvent, NoticeRecord, RangeRecord, ReopenedRecord
 from kron.core.plan.step import Change, Rewind
 from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, acting_as
@@ -178,14 +178,19 @@ async def test_attempts_and_newest_runs_are_shown_to_their_tenant_only(registrar
 
 # Every verb that reads, with one schedule and one of its runs; verbs without a name read all.
 Ask = Callable[[TenantStore, str, str], Awaitable[Sized | int]]
+ALWAYS = RunSpan(0, 1 << 42, 1 << 42, 1 << 42)
 READS: dict[str, Ask] = {
     "cases": lambda store, name, _: store.cases(NAMESPACE, [name]),
     "find_jobs": lambda store, name, _: store.find_jobs(NAMESPACE, JobFilter(names=[name])),
     "count_jobs": lambda store, name, _: store.count_jobs(NAMESPACE, JobFilter(names=[name])),
+    "group_jobs": lambda store, name, _: store.group_jobs(NAMESPACE, JobFilter(names=[name]), limit=1),
+    "count_made": lambda store, _name, _key: store.count_made(NAMESPACE, JobFilter(), ALWAYS),
+    "tally_runs": lambda store, _name, _key: store.tally_runs(NAMESPACE, JobFilter(), ALWAYS),
     "runs": lambda store, name, _: store.runs(NAMESPACE, name),
     "find_runs": lambda store, _, key: store.find_runs(NAMESPACE, [key]),
     "latest_runs": lambda store, _name, _key: store.latest_runs(NAMESPACE),
     "newest_runs": lambda store, name, _: store.newest_runs(NAMESPACE, [name], limit=1),
+    "run_counts": lambda store, name, _: store.run_counts(NAMESPACE, name, bounds=[0, 1 << 40]),
     "ranges": lambda store, name, _: store.ranges(NAMESPACE, name),
     "epochs": lambda store, name, _: store.epochs(NAMESPACE, name),
     "attempts": lambda store, _, key: store.attempts(NAMESPACE, key),
@@ -221,7 +226,10 @@ async def rich_schedule(registrar: Registrar) -> str:
 def test_every_verb_that_reads_is_tried() -> None:
     verbs = {name for name in vars(TenantStore) if not name.startswith("_")}
     # Workers, their absences and the excursions of their clocks name no schedule.
-    assert verbs - {"put", "note", "clock_records", "absence", "leases", "set_drain"} == READS.keys()
+    assert (
+        verbs - {"put", "note", "clock_records", "absence", "leases", "set_drain", "read_clock"}
+        == READS.keys()
+    )
 
 
 @pytest.mark.parametrize("verb", READS)

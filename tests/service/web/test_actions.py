@@ -154,7 +154,7 @@ def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx
         assert "ann/neighbour" in plan.text
         assert "0 3 * * *" in page_of(browser, "/ui/schedule", id=name).text
         saved = browser.post(action, data={**sent, "do": "save"})
-        assert saved.headers["location"].endswith("done=edited")
+        assert saved.headers["location"].endswith("done=edited&undo=1")
         assert "0 5 * * *" in page_of(browser, saved.headers["location"]).text
         assert "schedule 0 3 * * * 0 5 * * *" in page_of(browser, "/ui/audit", name=name).text
         late = browser.post(action, data={**sent, "do": "save"})
@@ -254,6 +254,31 @@ def test_only_an_admin_sees_the_workers_and_every_caller_the_health_of_leases(se
         assert "/ui/workers" not in now.links
 
 
+def test_an_edit_is_undone_through_its_plan(service: httpx.Client) -> None:
+    name = added(service, "undo-me", cron_expr="5 4 * * *")
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        page = browser.get("/ui/schedule/edit", params={"id": name}).text
+        area = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+        assert area is not None
+        text = html.unescape(area[1])
+        changed = {**fields, "definition": text.replace("5 4 * * *", "6 4 * * *"), "do": "save"}
+        saved = page_of(browser, browser.post(action, data=changed).headers["location"])
+        assert "Saved. Undo" in saved.text
+        back = next(link for link in saved.links if "epoch=" in link)
+        plan = page_of(browser, back)
+        assert "6 4 * * * 5 4 * * *" in plan.text
+        action, fields = form_of(plan)
+        answer = browser.post(action, data={**fields, "definition": text, "do": "save"})
+        assert answer.status_code == 303
+        assert "5 4 * * *" in page_of(browser, "/ui/schedule", id=name).text
+        page_of(browser, "/ui/schedule/edit", 400, id=name, epoch="999")
+        # A pause leads back to the resume, and the resume to the pause.
+        action, _ = form_of(page_of(browser, "/ui/schedule/pause", id=name))
+        paused = page_of(browser, browser.post(action, data={}).headers["location"])
+        assert "until the schedule is resumed. Undo" in paused.text
+
+
 def test_a_suggestion_of_the_fleet_is_planned_applied_to_all_at_once_and_audited(
     service: httpx.Client,
 ) -> None:
@@ -268,7 +293,9 @@ def test_a_suggestion_of_the_fleet_is_planned_applied_to_all_at_once_and_audited
         address, fields = form_of(plan)
         assert json.loads(fields["states"]).keys() == set(names)
         done = browser.post(address, data=fields)
-        assert (done.status_code, done.headers["location"]) == (303, "/ui/fleet?done=5")
+        assert done.status_code == 303
+        applied = done.headers["location"]
+        assert re.fullmatch(r"/ui/fleet\?done=5&at=\d+", applied)
         # What was planned before is refused as a whole.
         refused = browser.post(stale[0], data=stale[1])
         assert refused.status_code == 400
@@ -279,6 +306,20 @@ def test_a_suggestion_of_the_fleet_is_planned_applied_to_all_at_once_and_audited
         assert {each.json()["cron_expr"] for each in windows} == {"17 4 * * *"}
         assert page_of(browser, "/ui/audit").text.count("edit") >= 5
         assert browser.post("/ui/fleet/apply?remedy=window", data={"states": "[]"}).status_code == 400
+        # One schedule is edited again; the undo returns the others to what they were, once.
+        added_for(service, "eve", "full0", cron_expr="18 4 * * *")
+        undo = next(
+            each["action"] for each in page_of(browser, applied).all("form") if "undo" in each["action"]
+        )
+        with signed_in(service, "mallory") as other:
+            assert other.post(undo, data={}).status_code == 400
+        assert browser.post(undo, data={}).headers["location"] == "/ui/fleet?done=4"
+        assert browser.post(undo, data={}).status_code == 400
+        undone = [
+            browser.get(f"/schedules/{quote(name, safe='')}", headers=owned("eve")).json() for name in names
+        ]
+        assert [each["cron_expr"] for each in undone] == ["18 4 * * *", *["17 4 * * *"] * 4]
+        assert {each["window"]["duration"] for each in undone[1:]} == {"0s"}
     with signed_in(service, "eve", "read") as reader:
         assert reader.post(address, data=fields).status_code == 403
     with signed_in(service, "mallory") as other:

@@ -2,20 +2,27 @@
 
 import json
 import shlex
+from bisect import bisect_right
+from collections import Counter
 from dataclasses import replace
+from datetime import date, datetime, timedelta
+
+import pytest
 
 from kron.core.job.decision import decide_at
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.policy import FRONT_DEFAULTS, Catchup, Overlap
 from kron.core.job.verify import verify
+from kron.core.plan.query import RunCount
 from kron.core.plan.record import AttemptRecord, RangeRecord, Result, RunStatus
 from kron.core.time.instant import DAY
-from kron.core.time.zone import zone_of
+from kron.core.time.zone import Zone, zone_of
 from kron.fronts.service.web.charts import (
     COLUMNS,
     WEEKS,
     attempts_chart,
+    midnights_of,
     policy_of,
     proof_of,
     trend_of,
@@ -28,27 +35,47 @@ from tests.service.web.test_timeline import NOW, a_run
 BERLIN = zone_of("Europe/Berlin")
 
 
+def counted(times: dict[int, RunStatus], zone: Zone) -> list[RunCount]:
+    """Count runs by day as a store does."""
+    bounds = midnights_of(zone, NOW)
+    parts = Counter((bisect_right(bounds, at // 1000) - 1, status) for at, status in times.items())
+    return [RunCount(part, status, runs) for (part, status), runs in parts.items()]
+
+
 def test_a_day_has_the_look_of_its_worst_outcome_in_the_zone_of_the_schedule() -> None:
     # 2026-03-27 23:30 UTC is a Saturday in Berlin, as is noon of the 28th.
     late = NOW - 12 * HOUR - 30 * MINUTE
-    year = year_of([a_run(NOW), a_run(late, RunStatus.FAILED)], [], BERLIN, NOW, is_whole=True)
+    year = year_of(counted({NOW: RunStatus.SUCCESS, late: RunStatus.FAILED}, BERLIN), [], BERLIN, NOW)
     marked = [cell for cell in year.cells if cell.look != "empty"]
     assert [(cell.look, cell.title) for cell in marked] == [("bad", "Sat 28 Mar 2026: 1 failed, 1 success")]
     assert marked[0] == year.cells[-1]
     assert max(cell.x for cell in year.cells) == 14 * (WEEKS - 1)
-    assert (year.summary, year.since) == ("1 failed, 1 success", None)
+    assert year.summary == "1 failed, 1 success"
 
 
-def test_dropped_periods_mark_their_days_and_a_part_of_the_runs_says_since_when() -> None:
+@pytest.mark.parametrize("key", ["UTC", "Europe/Berlin", "Asia/Beirut", "America/Havana", "Asia/Kathmandu"])
+def test_the_days_of_the_year_begin_where_the_local_date_changes(key: str) -> None:
+    zone = zone_of(key)
+    bounds = midnights_of(zone, NOW)
+    days = [_date(at, zone) for at in bounds]
+    assert days == [days[0] + timedelta(days=number) for number in range(len(days))]
+    assert [_date(at - 1, zone) for at in bounds[1:]] == days[:-1]
+    assert days[-2] == _date(NOW // 1000, zone)
+
+
+def _date(at: int, zone: Zone) -> date:
+    return datetime.fromtimestamp(at, zone.tzinfo).date()
+
+
+def test_dropped_periods_mark_their_days_and_count_as_many() -> None:
     first = NOW // 1000 - 2 * DAY
     dropped = RangeRecord("job", first, first + DAY, 48, Outcome.MISSED, Reason.CATCHUP_NONE, 1, NOW)
-    year = year_of([a_run(NOW)], [dropped], BERLIN, NOW, is_whole=False)
+    year = year_of(counted({NOW: RunStatus.SUCCESS}, BERLIN), [dropped], BERLIN, NOW)
     assert [cell.look for cell in year.cells[-3:]] == ["miss", "miss", "ok"]
     assert year.summary == "48 missed, 1 success"
-    assert year.since == "2026-03-28"
     # A range longer than the chart costs no more than the chart.
     old = dropped._replace(first=first - 40_000 * DAY)
-    assert all(cell.look == "miss" for cell in year_of([], [old], BERLIN, NOW, is_whole=True).cells[:-1])
+    assert all(cell.look == "miss" for cell in year_of([], [old], BERLIN, NOW).cells[:-1])
 
 
 def test_slow_executions_are_marked_between_the_lines_of_two_percentiles() -> None:

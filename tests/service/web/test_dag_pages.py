@@ -1,5 +1,6 @@
 """Pages of DAGs: the list, the graph with its grid, a run with its attempts, and their actions."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.service.browser import CHROMIUM, MISSING
 from tests.service.chromium import Chromium, chromium
 from tests.service.server import serving
 from tests.service.test_dag import VARIABLES, sh, workflow
+from tests.service.web.accessible import faults_of
 from tests.service.web.test_actions import signed_in, token
 from tests.service.web.test_browser import check_width
 from tests.service.web.test_pages import HTML, page_of
@@ -98,7 +100,7 @@ def test_a_catch_up_lists_its_slots_and_starts_those_without_a_run(service: http
         browser.post("/ui/dag/trigger", params={"id": name}, data={"logical_date": DATE})
         plan = page_of(browser, "/ui/dag/catchup", id=name, **span)
         assert "5 slots: 4 start, 1 has a run and keeps it." in plan.text
-        assert "2026-06-01T06:00:00Z starts" in plan.text
+        assert "Mon 1 Jun 06:00 UTC starts" in plan.text
         assert "Start 4 runs" in plan.text
         answer = browser.post("/ui/dag/catchup", params={"id": name}, data=span)
         assert "4 runs started" in page_of(browser, answer.headers["location"]).text
@@ -213,6 +215,9 @@ def test_pages_of_dags_fit_every_window_and_have_two_faces(tmp_path: Path) -> No
             check_width(client, tmp_path, path)
         with chromium(tmp_path) as tab:
             base = str(client.base_url).rstrip("/")
+            for width in (1280, 390):
+                faults = faults_of(tab, base, ["/ui/dags", dag, failed, slots], width=width)
+                assert faults == {}, json.dumps(faults, indent=1)
             tab.open(f"{base}{dag}")
             assert faces_of(tab, tmp_path, 390) == 2
             # A catch-up of 24 days, of which three have a run, starts the other 21.
@@ -223,6 +228,22 @@ def test_pages_of_dags_fit_every_window_and_have_two_faces(tmp_path: Path) -> No
             tab.wait_for_text("21 runs started")
             listed = client.get(f"/dags/{dag_demo.NAME}/runs", params={"limit": "100"}).json()["runs"]
             assert len({run["logical_date"] for run in listed}) == len(listed) == 24
+            # A run that failed is retried after its effect was shown.
+            tab.open(f"{base}{failed}")
+            tab.click("Retry run")
+            assert "Tasks that start cannot be undone" in tab.text
+            tab.follow("Retry this run")
+            wait_for(
+                lambda: any(
+                    task["attempt"] > 1 for task in client.get(f"/dag-runs/{runs[2]}").json()["tasks"]
+                )
+            )
+            tab.open(f"{base}{dag}")
+            tab.click("Trigger")
+            tab.type("input#logical_date", "2026-07-01T00:00:00Z")
+            tab.follow("Start the run")
+            assert tab.path.startswith("/ui/dag/run?id=")
+            assert tab.console == []
 
 
 def faces_of(tab: Chromium, folder: Path, width: int) -> int:

@@ -57,7 +57,14 @@ async def test_two_tenants_see_their_own_lanes_and_problems() -> None:
             assert [lane.label for lane in page.timeline.lanes] == [f"{caller.name}/daily"]
             assert page.total == 1
             text = render(
-                "now.html", it=page, zooms=list(Zoom), at="", tag="", now="", may_run=True, may_write=True
+                "now.html",
+                it=page,
+                zooms=list(Zoom),
+                at="",
+                tag="",
+                now="2026-06-01T12:00:00Z",
+                may_run=True,
+                may_write=True,
             )
             assert f"A manual run failed: of {caller.name}/daily." in text
             assert other not in text

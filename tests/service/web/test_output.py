@@ -9,7 +9,11 @@ import pytest
 
 from kron.fronts.service.responses import RunOutput
 from kron.fronts.service.web.output import FIRST, LAST, html_of, output_page
+from tests.service.browser import CHROMIUM
+from tests.service.browser import MISSING as NO_CHROMIUM
+from tests.service.chromium import chromium
 from tests.service.server import serving
+from tests.service.web.accessible import faults_of
 from tests.service.webpage import Webpage
 from tests.waiting import wait_for
 
@@ -132,6 +136,43 @@ def test_the_output_of_a_running_process_is_shown_as_it_is_written(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
+def test_a_browser_follows_the_output_finds_lines_and_reads_every_colour(
+    service: tuple[httpx.Client, Path], tmp_path: Path
+) -> None:
+    client, _ = service
+    more, end = tmp_path / "more", tmp_path / "end"
+    codes = [*range(30, 38), *range(40, 48), 1, 2, 3, 4]
+    coloured = "".join(f"\\033[{code}mcolour {code}\\033[0m\\n" for code in codes)
+    script = (
+        f"printf '{coloured}'; until [ -e {more} ]; do sleep 0.05; done; echo a second line; "
+        f"until [ -e {end} ]; do sleep 0.05; done; echo the last line"
+    )
+    document = {"schedule_id": "tailed", "cron_expr": "0 0 1 1 *", "timezone": "UTC",
+                "launcher": {"kind": "process", "command": [SH, "-c", script]}}  # fmt: skip
+    assert client.post("/schedules/upsert", json=document).status_code == 200
+    key = client.post("/schedules/tailed/run").json()["idempotency_key"]
+    base = str(client.base_url).rstrip("/")
+    with chromium(tmp_path) as tab:
+        tab.open(f"{base}/ui/run?key={key}")
+        tab.wait_for_text("colour 47")
+        faults = faults_of(tab, base, [f"/ui/run?key={key}"], width=390)
+        assert faults == {}, faults
+        more.touch()
+        tab.wait_for_text("a second line")
+        end.touch()
+        tab.wait_for_text("the last line")
+        tab.wait_for_text("success")
+        tab.type("input[name=find]", "LAST line")
+        tab.follow("Find")
+        assert "1 line has LAST line" in tab.text
+        assert "colour 31" not in tab.text
+        path = tab.js("document.querySelector('a[download]').getAttribute('href')")
+        assert client.get(path).content.endswith(b"the last line\n")
+        assert tab.console == []
+
+
 def test_head_and_tail_are_kept_and_earlier_attempts_have_their_own(
     service: tuple[httpx.Client, Path],
 ) -> None:

@@ -352,6 +352,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/ui/playground",
         "/ui/schedule/backfill",
         "/ui/schedule/edit",
+        "/ui/schedule/what-if",
         "/ui/schedule/pause",
         "/ui/schedule/resume",
         "/ui/schedule/run",

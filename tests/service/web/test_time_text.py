@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.time.zone import zone_of
-from kron.fronts.service.web.time_text import away, moment_of, span
+from kron.fronts.service.web.time_text import away, moment_of, moment_of_text, span
 
 NOW = int(datetime(2026, 3, 28, 12, 0, 0, tzinfo=UTC).timestamp())
 
@@ -57,3 +57,16 @@ def test_a_moment_is_written_in_the_zone_and_in_utc(instant: str, local: str) ->
     moment = moment_of(int(at.timestamp() * 1000), zone_of("Europe/Berlin"), 1000 * NOW)
     assert (moment.iso, moment.local) == (instant, local)
     assert moment.utc == f"{at:%a} {at.day} {at:%b %Y %H:%M:%S} UTC"
+
+
+@pytest.mark.parametrize(
+    ("text", "away"),
+    [
+        pytest.param("2026-06-01T12:00:00.739Z", "now", id="later in the same second"),
+        pytest.param("2026-06-01T11:59:59.999Z", "1 s ago", id="before"),
+        pytest.param("2026-06-01T12:00:10Z", "in 10 s", id="to come"),
+    ],
+)
+def test_an_instant_of_a_document_is_told_from_the_second_of_its_page(text: str, away: str) -> None:
+    moment = moment_of_text(text, "2026-06-01T12:00:00Z")
+    assert (moment.away, moment.iso) == (away, text)

@@ -12,10 +12,8 @@ from kron.core.plan.record import RangeRecord, RunRecord, RunStatus, key_of
 from kron.core.plan.step import JobState
 from kron.fronts.service.web.timeline import (
     HOUR,
-    MAX_LANES,
     MAX_SINGLE,
     MINUTE,
-    NO_TAG,
     SCALES,
     ComingStarts,
     Drawn,
@@ -150,25 +148,6 @@ def test_the_worst_lane_comes_first() -> None:
         Drawn("e", runs=[a_run(NOW - 40 * HOUR, RunStatus.FAILED)]),
     ]
     assert [lane.label for lane in timeline_of(fleet, view, Zoom.DAY).lanes] == ["d", "c", "b", "a", "e"]
-
-
-def test_many_schedules_are_grouped_by_tag_and_many_tags_share_the_last_lane() -> None:
-    view = view_of(Zoom.DAY, NOW, NOW)
-    fleet = [
-        Drawn(f"{number}", [f"team{number % 40}"], coming=ComingStarts({5: 1})) for number in range(10_000)
-    ]
-    fleet.append(Drawn("bad", ["payments"], [a_run(NOW - HOUR, RunStatus.FAILED, "bad")]))
-    fleet.append(Drawn("untagged"))
-    picture = timeline_of(fleet, view, Zoom.DAY)
-    assert picture.is_grouped
-    assert len(picture.lanes) == MAX_LANES
-    assert (picture.lanes[0].tag, picture.lanes[0].schedules) == ("payments", 1)
-    assert (picture.lanes[-1].label, picture.lanes[-1].is_rest) == ("19 more tags", True)
-    assert sum(lane.schedules for lane in picture.lanes) == len(fleet)
-    assert NO_TAG in [lane.tag for lane in picture.lanes]
-    assert picture.load.peak == 10_000
-    size = sum(len(crowd.path) for lane in picture.lanes for crowd in lane.crowds)
-    assert size < 100_000
 
 
 def test_the_load_counts_past_and_coming_starts_in_each_column() -> None:

@@ -2,11 +2,12 @@
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import typer
 
+from kron.app.preview import effect_text
 from kron.cli.commands.plan import MAX_SHOWN, All, difference_document, show_difference
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
@@ -35,6 +36,8 @@ SetName = Annotated[
     str, typer.Option("--set", metavar="NAME", help="The set that the files are: what --prune deletes from.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without confirmation.")]
+# How the sets of krond start, which are the paths of its job files.
+OF_A_FILE = "/"
 _NUMBERED = re.compile(r"jobs\[(\d+)\]\.?")
 
 
@@ -141,7 +144,7 @@ def _wanted(files: Sequence[str], set_name: str, *, prune: bool) -> ApplyRequest
     for file in files:
         for job in load_definitions(file, may_be_empty=prune):
             if other := places.get(job.identity):
-                raise InputError(f'{file}: job "{job.identity}" is in {other} already')
+                raise InputError(f'{file}: job "{job.identity}" is already defined in {other}')
             places[job.identity] = file
             documents.append(job.to_dict())
     return ApplyRequest(documents, set_name, prune)
@@ -200,6 +203,9 @@ def _show(plan: ApplyPlan, *, everything: bool) -> None:
     for change in plan.differing:
         if change["schedule_id"] not in shown:
             say(f"  ~ {change['schedule_id']}: {_silent(change)}")
+        effect = change.get("effect")
+        if isinstance(effect, Mapping):
+            say(f"  ! {change['schedule_id']} runs again: {effect_text(effect)}")
 
 
 def _silent(change: Document) -> str:
@@ -207,6 +213,8 @@ def _silent(change: Document) -> str:
     if change["change"] != "changed":
         return str(change["change"])
     before = change["applied_set"]
+    if before is not None and str(before).startswith(OF_A_FILE):
+        return f"is a job of {before}, which krond loads again: edit that file instead"
     return "joins the set" if before is None else "a hidden value of its launcher, or its set"
 
 

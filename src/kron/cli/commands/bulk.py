@@ -26,7 +26,7 @@ MAX_LINE = 16 << 20
 Lines = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines, one schedule each.")]
 
 
-class Batch(NamedTuple):
+class LineBatch(NamedTuple):
     """Lines of one transaction, the number of lines before them, and their end in the file."""
 
     text: bytes
@@ -69,7 +69,7 @@ async def _send(client: ServiceClient, stream: BinaryIO, report: Callable[[int, 
     return {"upserted": stored, "batches": batches}
 
 
-def _batches(stream: BinaryIO) -> Iterator[Batch]:
+def _batches(stream: BinaryIO) -> Iterator[LineBatch]:
     """Yield batches of lines; empty lines count to the batch before them."""
     lines: list[bytes] = []
     filled = before = end = 0
@@ -78,10 +78,10 @@ def _batches(stream: BinaryIO) -> Iterator[Batch]:
         end += len(line)
         filled += bool(line.strip())
         if filled == BATCH:
-            yield Batch(b"".join(lines), before, end)
+            yield LineBatch(b"".join(lines), before, end)
             before, filled, lines = before + len(lines), 0, []
     if filled:
-        yield Batch(b"".join(lines), before, end)
+        yield LineBatch(b"".join(lines), before, end)
 
 
 @contextmanager

@@ -1,45 +1,30 @@
-"""`kron dag`: DAGs and their runs in a store or a service; `kron dag run` executes a file in the terminal."""
+"""`kron dag`: DAGs and their runs in a store or a service, without executing their tasks."""
 
 import asyncio
-import json
-import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kron.app.dag.orchestrator import checked_document
 from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
-from kron.app.dag.view import View, state_view
-from kron.app.dag.worker import DagWorkerOptions
-from kron.app.signals import on_stop
+from kron.app.dag.view import View
 from kron.cli.main import GOOD, NO
 from kron.cli.support.client import Limit
 from kron.cli.support.dag_client import DagClient, DagServer, dag_call, store_url_of
-from kron.cli.support.dag_file import dags_in
+from kron.cli.support.dag_file import COLORS, DagFile, Date, Input, dags_in, input_of, now_text
 from kron.cli.support.option import AsJson, StoreUrl, one_of, whole_number
 from kron.cli.support.table import counted
-from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, progress, say, show_json
+from kron.cli.support.terminal import Cell, Display, NoColor, Utc, progress, say, show_json
 from kron.clocks.system import SystemClock
-from kron.core.dag.record import RUN_ENDS, DagRunStatus, DagState
-from kron.core.errors import InvalidOptionError
+from kron.core.dag.record import DagRunStatus
 from kron.core.time.duration import parse_duration
-from kron.core.time.instant import EPOCH, instant_text
-from kron.fronts.dag.python_dag import PythonDag
+from kron.core.time.instant import instant_text
 from kron.fronts.dag.runtime import DagRuntime, put_next
-from kron.fronts.service.settings import read_settings
-from kron.launchers.kubernetes.spec import KubernetesOptions
-from kron.launchers.process.spec import ProcessOptions
-from kron.launchers.spec import LauncherConfig
 
 T = TypeVar("T")
 MILLISECOND = timedelta(milliseconds=1)
-# How often the progress of a run is printed, in seconds.
-POLL_S = 0.05
 # How many slots of a dry run are listed, and how wide a progress bar is.
 MAX_LISTED, BAR = 50, 30
 DagName = Annotated[str, typer.Argument(metavar="DAG", help="Name of the DAG.")]
@@ -49,21 +34,6 @@ OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this
 SomeTasks = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TASK]...", help="Run these and all behind them again.  [default: what failed]"),
-]
-DagFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A .py file with a @dag, or a .json definition.")
-]
-DagFiles = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE]...", help="Python files with the functions of tasks.")
-]
-Date = Annotated[
-    str | None,
-    typer.Option(
-        "--date", metavar="TIME", help="Logical date, ISO 8601; UTC without an offset.  [default: now]"
-    ),
-]
-Input = Annotated[
-    str | None, typer.Option("--input", metavar="JSON", help="Input of the run, a JSON object.")
 ]
 Version = Annotated[
     int | None,
@@ -98,23 +68,6 @@ Rate = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the slots, and start nothing.")]
-Slots = Annotated[
-    int,
-    typer.Option(
-        "--slots", metavar="N", help="Tasks to execute at once.", parser=whole_number("--slots", 1, 10_000)
-    ),
-]
-Lease = Annotated[
-    str, typer.Option("--lease", metavar="DURATION", help="How long a lease lasts after a crash.")
-]
-WorkerName = Annotated[
-    str | None,
-    typer.Option("--name", metavar="TEXT", help="Name of the worker.  [default: host and process]"),
-]
-COLORS = {
-    "success": Color.GREEN, "failed": Color.RED, "upstream_failed": Color.RED, "running": Color.CYAN,
-    "cancelled": Color.DIM, "skipped": Color.DIM, "queued": Color.YELLOW,
-}  # fmt: skip
 
 
 def _call(store: str | None, work: Callable[[DagRuntime], Awaitable[T]]) -> T:
@@ -127,20 +80,6 @@ def _call(store: str | None, work: Callable[[DagRuntime], Awaitable[T]]) -> T:
 
 def _cell(status: object) -> Cell:
     return Cell(str(status), COLORS.get(str(status)))
-
-
-def _input_of(text: str | None) -> Mapping[str, object]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError as cause:
-        raise InvalidOptionError(option="--input", value=text, reason=f"it is not JSON: {cause}") from cause
-    if not isinstance(value, dict):
-        raise InvalidOptionError(option="--input", value=text, reason="must be a JSON object")
-    return value
-
-
-def _now() -> str:
-    return instant_text((SystemClock().now() - EPOCH) // timedelta(seconds=1) * 1000)
 
 
 def _answer(document: object, show: Callable[[], None], *, as_json: bool) -> int:
@@ -338,9 +277,9 @@ def trigger_command(
       kron dag trigger etl --date 2026-06-01 --rerun-key again
     """  # noqa: D301
     document = {
-        "logical_date": date or _now(),
+        "logical_date": date or now_text(),
         "version": version,
-        "input": _input_of(input_),
+        "input": input_of(input_),
         "rerun_key": rerun_key,
     }
     started = dag_call(server, store, lambda client: client.start(dag, document))
@@ -383,7 +322,7 @@ def catchup_command(
     if dry_run:
         runs = dag_call(server, store, lambda client: client.slot_runs(dag, slots))
         return _show_slots(slots, runs, as_json=as_json)
-    document = {"version": version, "input": _input_of(input_)}
+    document = {"version": version, "input": input_of(input_)}
     created = dag_call(server, store, lambda client: _catch_up(client, dag, slots, document, rate))
     existing = len(slots) - created
     line = f"{counted(len(slots), 'slot')}: {created} started, {existing} had run before"
@@ -505,137 +444,3 @@ def pool_command(
     _call(store, lambda runtime: runtime.store.set_pool(name, slots))
     say(f"{name}: {counted(slots, 'slot')}")
     return GOOD
-
-
-# --- executing -----------------------------------------------------------------------------------------
-
-
-def _launchers(*more: object) -> LauncherConfig:
-    """Return the broker, result backend and cluster that the environment names, with no limits on tasks."""
-    settings = read_settings(os.environ, {}).settings
-    return LauncherConfig((*more, settings.celery, KubernetesOptions(access=settings.cluster())))
-
-
-def worker_command(
-    files: DagFiles = None,
-    slots: Slots = 32,
-    lease: Lease = "30s",
-    name: WorkerName = None,
-    store: StoreUrl = None,
-) -> int:
-    """Execute the tasks of a store until SIGTERM or Ctrl-C; several workers share them.
-
-    \b
-    Examples:
-      kron dag worker --store sqlite:///kron.db
-      kron dag worker etl.py --store postgresql://kron@db.example/kron --slots 8
-    """  # noqa: D301
-    dags = [dag for file in files or () for dag in dags_in(file)]
-    functions = {word: function for dag in dags for word, function in dag.functions.items()}
-    options = DagWorkerOptions(
-        name=name or f"{socket.gethostname()}:{os.getpid()}",
-        slots=slots,
-        lease=parse_duration(lease),
-        functions=functions,
-        config=_launchers(),
-    )
-
-    async def work() -> None:
-        async with DagRuntime(store_url_of(store), options=options) as runtime:
-            on_stop(runtime.worker.stop)
-            await runtime.worker.run()
-
-    asyncio.run(work())
-    return GOOD
-
-
-def run_command(
-    file: DagFile,
-    dag: Annotated[
-        str | None, typer.Option("--dag", metavar="NAME", help="The DAG, if the file has several.")
-    ] = None,
-    date: Date = None,
-    input_: Input = None,
-    store: StoreUrl = None,
-    no_color: NoColor = False,
-    as_json: AsJson = False,
-) -> int:
-    """Execute a DAG of a file here, with its progress; by default nothing is kept.
-
-    \b
-    Examples:
-      kron dag run etl.py
-      kron dag run etl.py --date 2026-06-01 --input '{"region": "eu"}' --store sqlite:///etl.db
-    """  # noqa: D301
-    chosen = _chosen(dags_in(file), dag)
-    options = DagWorkerOptions(
-        name=f"terminal:{os.getpid()}", config=_launchers(ProcessOptions(folder=str(Path(".kron/processes"))))
-    )
-    display = Display(no_color=no_color)
-
-    async def work() -> DagState:
-        async with DagRuntime(store or "memory://", options=options) as runtime:
-            record = await runtime.deploy(chosen)
-            if store is None:
-                # Nothing else uses a store in memory, so one slot shows the order that a pool imposes.
-                for pool in checked_document(chosen.dag_id, chosen.document).pools:
-                    await runtime.store.set_pool(pool, 1)
-            started = await runtime.orchestrator.start_run(
-                dag_id=chosen.dag_id,
-                version=record.version,
-                logical_date=date or _now(),
-                input=_input_of(input_),
-            )
-            return await _executed(runtime, started.run_id, display, silent=as_json)
-
-    state = asyncio.run(work())
-    if as_json:
-        show_json(state_view(state))
-    else:
-        say(display.paint(f"{state.run.run_key}: {state.run.status}", COLORS.get(state.run.status)))
-    return GOOD if state.run.status is DagRunStatus.SUCCESS else NO
-
-
-async def _executed(runtime: DagRuntime, run_id: str, display: Display, *, silent: bool) -> DagState:
-    """Execute a run with its progress; an interrupted one is cancelled."""
-    watching = asyncio.create_task(_watch(runtime, run_id, display, silent=silent))
-    try:
-        await runtime.run_to_end(run_id)
-    except asyncio.CancelledError:
-        await runtime.orchestrator.cancel(run_id)
-        raise
-    await watching
-    return await runtime.orchestrator.state(run_id)
-
-
-def _chosen(dags: list[PythonDag], name: str | None) -> PythonDag:
-    names = [each.dag_id for each in dags]
-    if name is None and len(dags) > 1:
-        raise InvalidOptionError(option="--dag", value=None, reason=f"use one of {', '.join(names)}")
-    matching = [each for each in dags if name in (None, each.dag_id)]
-    if not matching:
-        raise InvalidOptionError(option="--dag", value=name, reason=f"use one of {', '.join(names)}")
-    return matching[0]
-
-
-async def _watch(runtime: DagRuntime, run_id: str, display: Display, *, silent: bool) -> None:
-    """Print each change of a task, and the output of each attempt that ended, until the run has ended."""
-    seen: dict[str, tuple[str, int]] = {}
-    printed: set[tuple[str, int]] = set()
-    while not silent:
-        state = await runtime.orchestrator.state(run_id)
-        attempts = await runtime.store.attempts(run_id)
-        for name, task in state.tasks.items():
-            for attempt in attempts:
-                key = (attempt.task_id, attempt.attempt)
-                if attempt.task_id == name and attempt.outcome is not None and key not in printed:
-                    printed.add(key)
-                    say(*(f"  {name} | {line}" for line in (attempt.output or "").splitlines()))
-            if seen.get(name) != (task.status, task.attempt) and task.status != "waiting":
-                seen[name] = (task.status, task.attempt)
-                more = f" (attempt {task.attempt})" if task.attempt > 1 else ""
-                error = f": {task.error}" if task.error else ""
-                say(f"{display.paint(task.status.ljust(15), COLORS.get(task.status))} {name}{more}{error}")
-        if state.run.status in RUN_ENDS:
-            return
-        await asyncio.sleep(POLL_S)

@@ -33,7 +33,7 @@ from kron.core.job.file import definitions_in
 from kron.core.job.job import canonical, named_policy, read_policy
 from kron.core.job.policy import POLICY
 from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, finding_of, in_order
-from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_name, lint_policy, lint_schedule
+from kron.core.lint.lint import LintContext, lint_entries, lint_job, lint_name, lint_policy, lint_schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.core.time.zone import zone_of
 
@@ -94,7 +94,7 @@ def lint_command(
         return GOOD
     if not sources:
         raise InputError("Nothing to check: give a FILE or an EXPR (see kron lint --help)")
-    setting = Setting(
+    setting = LintContext(
         now=_since(start, tz),
         timezone=tz,
         dialect=dialect,
@@ -122,7 +122,7 @@ def _since(start: str | None, tz: str | None) -> EpochSeconds:
     return seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key)
 
 
-def _examine(argument: str, setting: Setting, *, system: bool) -> LintReport:
+def _examine(argument: str, setting: LintContext, *, system: bool) -> LintReport:
     source = read_source(argument)
     if source is None:
         return LintReport(file=None, schedules=1, findings=lint_schedule(argument, setting))
@@ -132,7 +132,7 @@ def _examine(argument: str, setting: Setting, *, system: bool) -> LintReport:
     return LintReport(file=source.name, schedules=len(entries), findings=lint_entries(entries, setting))
 
 
-def _examine_jobs(source: Source, setting: Setting) -> LintReport:
+def _examine_jobs(source: Source, setting: LintContext) -> LintReport:
     """Check a job file: the problems of its definitions, and every schedule that can be parsed."""
     from kron.cli.support.job_file import parse_jobs
 
@@ -186,11 +186,11 @@ def _policy_findings(fields: Mapping[str, object], path: str, line_of: LineOf) -
         yield finding_of(remark, place, line_of(place))
 
 
-def _setting_of(fields: Mapping[str, object], setting: Setting) -> Setting:
+def _setting_of(fields: Mapping[str, object], setting: LintContext) -> LintContext:
     """Return the settings of one job; an invalid choice is reported as a problem of the definition."""
     texts = {name: value for name, value in fields.items() if isinstance(value, str)}
     chosen = {name: texts[name] for name, choices in CHOICES.items() if texts.get(name) in choices}
-    return Setting(
+    return LintContext(
         now=setting.now,
         timezone=texts.get("timezone"),
         dialect=chosen.get("dialect", setting.dialect),
@@ -200,7 +200,7 @@ def _setting_of(fields: Mapping[str, object], setting: Setting) -> Setting:
     )
 
 
-def _options_of(setting: Setting) -> Options:
+def _options_of(setting: LintContext) -> Options:
     return Options(
         tz=setting.timezone,
         dialect=setting.dialect,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kron.app.preview import effect_text
 from kron.cli.main import GOOD
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request, show_rows, text
 from kron.cli.support.job_file import parse_jobs
@@ -50,7 +51,7 @@ Set = Annotated[
 CreateOnly = Annotated[
     bool, typer.Option("--create-only", help="Fail with exit code 1 if the schedule exists.")
 ]
-
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and write nothing.")]
 
 NO_LAUNCHER = (
     "launcher: is missing; use --url URL to start it over HTTP, --workflow NAME with --workflow-version and "
@@ -69,6 +70,7 @@ def upsert_command(
     url: Url = None,
     fields: Set = None,
     create_only: CreateOnly = False,
+    dry_run: DryRun = False,
     utc: Utc = False,
     server: Server = None,
     store: StoreUrl = None,
@@ -95,12 +97,16 @@ def upsert_command(
         raise InputError(NO_LAUNCHER)
     etag = "" if create_only else None
     receipt = request(
-        Target(server, store), lambda client: client.upsert(document, if_match=etag), creates_store=True
+        Target(server, store),
+        lambda client: client.upsert(document, if_match=etag, dry_run=dry_run),
+        creates_store=True,
     )
     if as_json:
         show_json(receipt)
     else:
         say(f"{receipt['schedule_id']}: next run {Display(utc=utc).when(receipt['next_run_at'])}")
+        if "would_start" in receipt:
+            say(f"  it runs again: {effect_text(receipt)}")
     return GOOD
 
 

@@ -25,7 +25,7 @@ from kron.fronts.service.runs import Feedback
 from kron.fronts.service.settings import read_settings
 from kron.launchers.kubernetes.access import find_access
 from kron.launchers.kubernetes.api import KRONJOBS, ApiClient, ApiError, ApiUnavailableError
-from kron.launchers.kubernetes.launcher import TRAITS
+from kron.launchers.kubernetes.spec import TRAITS
 
 # How long a command waits until an operator has recorded its request, and how often it looks, in seconds.
 WAIT_S, LOOK_S = 5.0, 0.2

@@ -131,9 +131,11 @@ class ControlClient:
             with connection.makefile("rb") as answers:
                 return answers.readline()
 
-    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
-        """Create a schedule or change it; with `if_match` "" only create."""
-        return dict(await self.call("upsert", document, if_match=if_match))
+    async def upsert(
+        self, document: Mapping[str, object], *, if_match: str | None = None, dry_run: bool = False
+    ) -> Document:
+        """Create a schedule or change it; with `if_match` "" only create. A dry run writes nothing."""
+        return dict(await self.call("upsert", document, if_match=if_match, dry_run=dry_run))
 
     async def bulk(self, lines: bytes) -> Document:
         """Refuse: job files and `kron apply` are for many schedules at once."""

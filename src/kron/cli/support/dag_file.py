@@ -1,13 +1,37 @@
-"""Files with DAGs: Python files with `@dag` functions, and JSON definitions."""
+"""Files with DAGs, Python files with `@dag` functions or JSON definitions, and the options of a run."""
 
 import importlib.util
 import json
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from kron.cli.support.terminal import Color
+from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
+from kron.core.time.instant import EPOCH, instant_text
 from kron.fronts.dag.python_dag import PythonDag
+
+DagFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A .py file with a @dag, or a .json definition.")
+]
+Date = Annotated[
+    str | None,
+    typer.Option(
+        "--date", metavar="TIME", help="Logical date, ISO 8601; UTC without an offset.  [default: now]"
+    ),
+]
+Input = Annotated[
+    str | None, typer.Option("--input", metavar="JSON", help="Input of the run, a JSON object.")
+]
+COLORS = {
+    "success": Color.GREEN, "failed": Color.RED, "upstream_failed": Color.RED, "running": Color.CYAN,
+    "cancelled": Color.DIM, "skipped": Color.DIM, "queued": Color.YELLOW,
+}  # fmt: skip
 
 
 def dags_in(path: str) -> list[PythonDag]:
@@ -47,3 +71,19 @@ def _python_dags(file: Path) -> list[PythonDag]:
     spec.loader.exec_module(module)
     found = {id(value): value for value in vars(module).values() if isinstance(value, PythonDag)}
     return list(found.values())
+
+
+def input_of(text: str | None) -> Mapping[str, object]:
+    """Parse the input of a run."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as cause:
+        raise InvalidOptionError(option="--input", value=text, reason=f"it is not JSON: {cause}") from cause
+    if not isinstance(value, dict):
+        raise InvalidOptionError(option="--input", value=text, reason="must be a JSON object")
+    return value
+
+
+def now_text() -> str:
+    """Return the present second as a logical date."""
+    return instant_text((SystemClock().now() - EPOCH) // timedelta(seconds=1) * 1000)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kron.core.errors import InputError, KronError
 from kron.core.job.job import Job
 from kron.fronts.daemon.job_set import LoadedJobs
-from kron.launchers.process.host import untrusted
+from kron.launchers.process.trust import untrusted
 
 # The suffixes of job files. Files with other suffixes in a folder are ignored.
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
@@ -54,7 +54,9 @@ def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
             read, is_named, line_of = reader(file)
             for number, job in enumerate(read):
                 if other := owners.get(job.identity):
-                    raise InputError(f'{file}:{line_of(number)}: job "{job.identity}" is in {other} already')
+                    raise InputError(
+                        f'{file}:{line_of(number)}: job "{job.identity}" is already defined in {other}'
+                    )
         except KronError as error:
             problems[file] = error.lines()
             continue

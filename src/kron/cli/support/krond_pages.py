@@ -20,8 +20,8 @@ from kron.fronts.daemon.place import StateFolder
 from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import Authenticator, Need
 from kron.fronts.service.auth.principal import ANONYMOUS, EVERYTHING, Caller, current_request_id
+from kron.fronts.service.http_server import Server, server_of
 from kron.fronts.service.security import server_options
-from kron.fronts.service.serve import Server, server_of
 from kron.fronts.service.settings import read_settings
 from kron.stores.sqlite.store import SqliteStore
 from kron.telemetry.metrics import Metrics

@@ -52,7 +52,7 @@ class TaskPolicy:
         metadata=row(choice(names_of(TriggerRule)), "when it runs, by the ends of its dependencies"),
     )
     retries: int = field(
-        default=0, metadata=row(whole_number(0, MAX_RETRIES), "how many further attempts a failure has")
+        default=0, metadata=row(whole_number(0, MAX_RETRIES), "how many times a failed attempt is retried")
     )
     retry_delay: timedelta = field(
         default=timedelta(seconds=10), metadata=row(DURATION, "the delay before the first retry")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from math import erf, exp, log, sqrt
-from statistics import NormalDist
 from typing import Protocol
 
 from kron.core.fields import (
@@ -31,7 +30,6 @@ from kron.core.value_types import DURATION, NULL, choice, names_of, nullable
 # The bounds of a probability before its normal distribution is inverted.
 LEAST, MOST = 2**-54, 1 - 2**-53
 ROOT_2 = sqrt(2)
-STANDARD = NormalDist()
 
 # A flatter exponential is uniform in floating point, and below this rate the formula loses its digits.
 MIN_RATE = 1e-9
@@ -173,7 +171,7 @@ class Normal:
         sigma = width / 6 if self.sigma is None else self.sigma.total_seconds()
         low, high = _phi((0 - peak) / sigma), _phi((width - peak) / sigma)
         probability = min(max(low + u * (high - low), LEAST), MOST)
-        return (peak + sigma * STANDARD.inv_cdf(probability)) / width
+        return (peak + sigma * _inverse_normal(probability)) / width
 
     def _peak(self, bounds: Bounds, nominal_time: int) -> float:
         """Return the seconds from the window's start to the peak."""
@@ -216,6 +214,13 @@ class Exponential:
     def to_dict(self) -> dict[str, object]:
         """Return the name, the rate as `lambda`, and the direction."""
         return _written(self)
+
+
+def _inverse_normal(probability: float) -> float:
+    # Few jobs have this distribution, and the module takes half a megabyte.
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(probability)
 
 
 def _phi(z: float) -> float:

@@ -50,7 +50,7 @@ class _Property(NamedTuple):
         return InvalidCalendarError(line=self.number, reason=reason)
 
 
-class _Event(NamedTuple):
+class _CalendarEvent(NamedTuple):
     """The properties of a VEVENT, without those of its alarms."""
 
     begin: _Property
@@ -103,15 +103,15 @@ def _unfolded(text: str) -> Iterator[_Property]:
         yield _Property(number, found[1].upper(), found[3].strip())
 
 
-def _events(properties: list[_Property]) -> Iterator[_Event]:
+def _events(properties: list[_Property]) -> Iterator[_CalendarEvent]:
     """Yield the events; what is nested in them (alarms), and other components, is passed over."""
     open_parts: list[str] = []
-    event: _Event | None = None
+    event: _CalendarEvent | None = None
     for line in properties:
         if line.name == "BEGIN":
             open_parts.append(line.value.upper())
             if open_parts == ["VCALENDAR", "VEVENT"]:
-                event = _Event(line, [])
+                event = _CalendarEvent(line, [])
         elif line.name == "END":
             if not open_parts or open_parts.pop() != line.value.upper():
                 raise line.fault(f"END:{cut(line.value)} ends nothing that began")
@@ -124,7 +124,7 @@ def _events(properties: list[_Property]) -> Iterator[_Event]:
         raise properties[-1].fault(f"the file ends within {cut(open_parts[-1])}")
 
 
-def _days_of(event: _Event) -> Iterator[Days]:
+def _days_of(event: _CalendarEvent) -> Iterator[Days]:
     if any(line.value.upper() == "CANCELLED" for line in event.all("STATUS")):
         return
     for line in event.all("RECURRENCE-ID"):
@@ -145,11 +145,11 @@ def _days_of(event: _Event) -> Iterator[Days]:
                 raise event.begin.fault(f"{event} ends after the year 9999") from None
 
 
-def _whole_days(line: _Property, event: _Event) -> list[date]:
+def _whole_days(line: _Property, event: _CalendarEvent) -> list[date]:
     return [_whole_day(line._replace(value=part.strip()), event) for part in line.value.split(",")]
 
 
-def _whole_day(line: _Property, event: _Event) -> date:
+def _whole_day(line: _Property, event: _CalendarEvent) -> date:
     """Return a date; a time is allowed if it is midnight, as some programs write whole days."""
     found = _DAY.fullmatch(line.value)
     if found is None:
@@ -163,7 +163,7 @@ def _whole_day(line: _Property, event: _Event) -> date:
         raise line.fault(f"{line.name} {line.value} is no day of the calendar") from None
 
 
-def _length_of(event: _Event, first: date) -> timedelta:
+def _length_of(event: _CalendarEvent, first: date) -> timedelta:
     """Return how many days follow the first one; DTEND is the day after the last."""
     end, duration = event.one("DTEND"), event.one("DURATION")
     days = 1

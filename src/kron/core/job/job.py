@@ -38,7 +38,7 @@ from kron.core.job.policy import END_BEFORE_START, POLICY, Policy, policy_of
 from kron.core.job.profile import PROFILE, Retention
 from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
 from kron.core.job.window import WINDOW, Window, read_window
-from kron.core.time.duration import MICROSECOND, format_duration
+from kron.core.time.duration import format_duration
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
 from kron.core.value_types import NAME_TEXT, VERSION, nullable, one_of
@@ -439,10 +439,10 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
     if reader.has("policy"):
         policy = read_policy(reader.sub("policy", POLICY.words))
     profile = PROFILE.read(reader)
-    launcher = reader.read("launcher", _parse_launcher, None)
+    launcher = reader.read("launcher", _parse_launcher, None, is_secret=True)
     notify = None
     if reader.get("notify") is not None:
-        notify = read_notify(reader.sub("notify", NOTIFY.words))
+        notify = read_notify(reader.sub("notify", NOTIFY.words, hides_unknown=True))
     if schedule is not None and (fault := _window_fault(schedule, window)):
         reader.problems.append(Problem("window.duration", format_duration(window.duration), fault))
     if reader.problems or schedule is None:
@@ -464,15 +464,24 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
 
 def _window_fault(schedule: Schedule, window: Window) -> str | None:
     """Return why a window is too long for its schedule, or None if it is not."""
-    if not window.duration:
+    longest = longest_window(schedule)
+    if window.duration <= longest:
         return None
-    expression = schedule.expression
-    daily = len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
-    if window.duration // MICROSECOND * daily <= MAX_OPEN_WINDOWS * DAY * 1_000_000:
-        return None
-    longest = format_duration(timedelta(seconds=MAX_OPEN_WINDOWS * DAY // daily))
+    daily = _most_daily(schedule)
     often = "once" if daily == 1 else f"{daily} times"
-    return f"too long for a schedule that runs {often} a day; use at most {longest}"
+    shown = format_duration(timedelta(seconds=longest // timedelta(seconds=1)))
+    return f"too long for a schedule that runs {often} a day; use at most {shown}"
+
+
+def longest_window(schedule: Schedule) -> timedelta:
+    """Return the longest window of which no more than MAX_OPEN_WINDOWS are open at once."""
+    return timedelta(microseconds=MAX_OPEN_WINDOWS * DAY * 1_000_000 // _most_daily(schedule))
+
+
+def _most_daily(schedule: Schedule) -> int:
+    """Return how often a schedule runs on its densest day."""
+    expression = schedule.expression
+    return len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
 
 
 def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:

@@ -43,7 +43,7 @@ _FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class LintContext:
     """The context of lint: the options of `Schedule`, and the instant to look ahead from."""
 
     now: EpochSeconds
@@ -63,13 +63,13 @@ class Setting:
 Remarks: TypeAlias = Iterator[Remark]
 
 
-def lint_schedule(text: str, setting: Setting) -> list[LintFinding]:
+def lint_schedule(text: str, setting: LintContext) -> list[LintFinding]:
     """Return the findings of one expression."""
     _, remarks = _examine(text, setting)
     return in_order(finding_of(remark, text) for remark in remarks)
 
 
-def lint_entries(entries: Iterable[CrontabEntry], setting: Setting) -> list[LintFinding]:
+def lint_entries(entries: Iterable[CrontabEntry], setting: LintContext) -> list[LintFinding]:
     """Return the findings of a crontab, by line; its zones override the setting's."""
     findings: list[LintFinding] = []
     lines: dict[tuple[object, ...], int] = {}
@@ -85,7 +85,7 @@ def lint_entries(entries: Iterable[CrontabEntry], setting: Setting) -> list[Lint
     return in_order(findings)
 
 
-def lint_job(entry: CrontabEntry, setting: Setting) -> list[LintFinding]:
+def lint_job(entry: CrontabEntry, setting: LintContext) -> list[LintFinding]:
     """Return the findings of one job's schedule, whose options are in the setting."""
     _, remarks = _examine(entry.expression, setting)
     return in_order(_placed(remark, entry) for remark in remarks)
@@ -129,7 +129,7 @@ def _placed(remark: Remark, entry: CrontabEntry) -> LintFinding:
     return finding_of(remark, entry.expression, entry.line)
 
 
-def _examine(text: str, setting: Setting) -> tuple[Schedule | None, list[Remark]]:
+def _examine(text: str, setting: LintContext) -> tuple[Schedule | None, list[Remark]]:
     """Return a text's schedule, if it is one, and every remark about it."""
     zoned = _ZONED.fullmatch(text) if setting.dialect == EXTENDED else None
     prefix, fields = (zoned[1], zoned[2]) if zoned else (None, text)
@@ -167,7 +167,7 @@ def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
         yield Remark(Code.ZONE, message, "remove one of the two")
 
 
-def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
+def _refusal(error: InvalidCronExpressionError, setting: LintContext) -> Remark:
     """Return why an expression is invalid, and a valid alternative."""
     try:
         meant = parse(error.expression, EXTENDED, identity=setting.identity or _ANY_IDENTITY)

@@ -263,6 +263,23 @@ def segments_of(job: JobRecord) -> list[Segment]:
     return [*segments, _segment(job, present, job.epoch, job.edited_at, None)]
 
 
+def adds_many(job: JobRecord, now: int) -> bool:
+    """Say whether a step may plan many periods of a due job at once: windows are open, or jitter is near."""
+    if job.next_time is None or job.plan_at is None:
+        return False
+    is_ahead = job.plan_at < 1000 * job.next_time
+    return is_ahead or (job.plan_at <= now - 1000 and not compiled_job(job.definition, job.identity).plain)
+
+
+def count_near(job: JobRecord, now: int) -> int:
+    """Return the number of unplanned periods that may start about now; those missed before are left out."""
+    segment = segments_of(job)[-1]
+    compiled = segment.compiled
+    first = (now - compiled.jitter_ms) // 1000 - compiled.late
+    near = segment._replace(after=max(segment.after, first - 1))
+    return near.count_until((now + compiled.jitter_ms) // 1000 - compiled.early)
+
+
 def last_of_definition(job: JobRecord, now: int) -> EpochSeconds | None:
     """Return the last nominal time of a job's current definition up to now; None if it had none yet."""
     compiled = compiled_job(job.definition, job.identity)

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from statistics import median_low
 from typing import NamedTuple
 
 from kron.core.errors import InvalidJobError, InvalidOptionError, Problem
 from kron.core.job.job import Job, canonical
-from kron.core.job.outcome import Reason
+from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.incident import ENGINE, covers, detail_of
 from kron.core.plan.pause import BY_HAND
@@ -152,6 +151,66 @@ def counterfactual(
     return Counterfactual(fields, explanation, assumptions)
 
 
+class OtherOutcome(NamedTuple):
+    """A period that would have ended otherwise; None is an outcome that is still open, or no period."""
+
+    nominal_time: EpochSeconds
+    before: Outcome | None
+    after: Outcome | None
+
+
+class OtherOutcomes(NamedTuple):
+    """The periods of a job that would have ended otherwise, newest first, of all that were replayed."""
+
+    periods: int
+    since: EpochSeconds
+    changed: list[OtherOutcome]
+    assumptions: list[str]
+
+
+def other_outcomes(
+    records: Records, changed: WhatIf, *, now: int, check: Callable[[], None] | None = None
+) -> OtherOutcomes:
+    """Return which periods would have ended otherwise if their job had had other fields.
+
+    The recorded inputs are replayed under the job's own definition and under the changed one, and compared.
+    `check` is called at each step; what it raises ends the computation.
+    """
+    recording = recording_of(records, changed.duration)
+    until = now if records.job.deleted_at is None else records.job.deleted_at
+    own = replay(recording, lambda job: job, until=until, check=check)
+    other = replay(recording, changed.applied, until=until, check=check)
+    before, after = _outcomes_of(own), _outcomes_of(other)
+    times = sorted(before.keys() | after.keys(), reverse=True)
+    fates = [OtherOutcome(at, _outcome_at(own, before, at), _outcome_at(other, after, at)) for at in times]
+    recorded = {run.nominal_time: run.outcome for run in records.runs if run.kind is RunKind.PERIOD}
+    unlike = sum(
+        at in recorded and recorded[at] is not None and recorded[at] is not before.get(at) for at in times
+    )
+    assumptions = [*_assumptions(records, recording, other, None, changed)]
+    if unlike:
+        assumptions.append(
+            f"the records of {unlike} {'period' if unlike == 1 else 'periods'} do not suffice: "
+            "replayed under the job's own definition, they give another outcome"
+        )
+    moved = [fate for fate in fates if fate.before is not fate.after]
+    return OtherOutcomes(len(times), recording.start // 1000, moved, assumptions)
+
+
+def _outcomes_of(made: Replayed) -> dict[EpochSeconds, Outcome | None]:
+    return {run.nominal_time: run.outcome for run in made.runs.values() if run.kind is RunKind.PERIOD}
+
+
+def _outcome_at(
+    made: Replayed, outcomes: Mapping[EpochSeconds, Outcome | None], at: EpochSeconds
+) -> Outcome | None:
+    """Return the outcome of a period with a run, or of the range that covers it."""
+    if at in outcomes:
+        return outcomes[at]
+    dropped = made.range_of(at)
+    return None if dropped is None else dropped.outcome
+
+
 # --- the recorded inputs ---------------------------------------------------------------------------------
 
 
@@ -257,7 +316,7 @@ def _durations(runs: Sequence[RunRecord]) -> list[int]:
 
 def _typical(runs: Sequence[RunRecord]) -> int | None:
     durations = _durations(runs)
-    return median_low(durations) if durations else None
+    return sorted(durations)[(len(durations) - 1) // 2] if durations else None
 
 
 # --- the answer ------------------------------------------------------------------------------------------
@@ -292,7 +351,7 @@ def _attempt_of(run: RunRecord) -> AttemptRecord:
 
 
 def _assumptions(
-    records: Records, recording: Recording, made: Replayed, nominal_time: EpochSeconds, changed: WhatIf
+    records: Records, recording: Recording, made: Replayed, nominal_time: EpochSeconds | None, changed: WhatIf
 ) -> Iterable[str]:
     """Yield what the answer takes for granted although no record says it."""
     assumed = sorted({made.runs[key].nominal_time for key, _ in made.assumed if key in made.runs})

@@ -4,11 +4,12 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kron.core.plan.record import IncidentKind, IncidentRecord, JobRecord, RunKind, RunRecord
+from kron.core.shard import SHARDS
 from kron.core.time.instant import EpochSeconds, rfc3339
 
 # How many changed fields an edit lists, and how long a value may be.
@@ -58,6 +59,18 @@ SENTENCES = {
     "clock_jump": (
         "the host's clock moved forward by {by_time}, from {start} to {end} "
         "(it was set, or the machine slept)"
+    ),
+    "clock_behind": (
+        "the host's clock was behind the latest recorded instant ({reference}) by {by_time}, "
+        "and worker {old} planned nothing from {start} to {end}"
+    ),
+    "clock_ahead": (
+        "worker {old} found its clock {by_time} ahead of the database's at {start}, and planned nothing "
+        "until {end} at the latest, so that another worker could take over"
+    ),
+    "clock_counted": (
+        "worker {old} found its clock {by_time} ahead of the database's, and planned nothing from {start} to "
+        "{end} by its own clock, which counted then because no other worker had taken over"
     ),
 }
 # The subject of a pause by the engine: after failures, or because a record cannot be used.
@@ -172,6 +185,30 @@ def clock_jump(owner: str, expected: int, at: int) -> IncidentRecord:
     return IncidentRecord(IncidentKind.CLOCK_JUMP, None, expected, at, actor=owner)
 
 
+def clock_behind(
+    owner: str, since: int, until: int, *, reference: int, shards: Collection[int]
+) -> IncidentRecord:
+    """Return the incident of a clock behind the latest recorded instant, `reference`: nothing was planned."""
+    detail = _json({"reference": reference, "shards": _some(shards)})
+    return IncidentRecord(IncidentKind.CLOCK_BEHIND, None, since, until, actor=owner, detail=detail)
+
+
+def clock_ahead(
+    owner: str, since: int, until: int, *, by_ms: int, shards: Collection[int], counted: bool = False
+) -> IncidentRecord:
+    """Return the incident of a clock ahead of the store's: nothing is planned from `since` to `until`.
+
+    Both are times of the store's clock; with `counted`, of the host's, which counts from the end on.
+    """
+    detail = _json({"by_ms": by_ms, "shards": _some(shards), "counted": counted})
+    return IncidentRecord(IncidentKind.CLOCK_AHEAD, None, since, until, actor=owner, detail=detail)
+
+
+def _some(shards: Collection[int]) -> list[int] | None:
+    """Return shards for a detail; None stands for all of them."""
+    return None if len(shards) == SHARDS else sorted(shards)
+
+
 def _json(detail: Mapping[str, object]) -> str:
     return json.dumps({name: value for name, value in detail.items() if value is not None})
 
@@ -248,6 +285,9 @@ def sentence_of(incident: IncidentRecord, blocker: RunRecord | None = None, *, w
             code = "clock_jump"
             passed = ((incident.until_at or incident.from_at) - incident.from_at) // 1000
             values["by_time"] = str(timedelta(seconds=passed))
+        case IncidentKind.CLOCK_BEHIND | IncidentKind.CLOCK_AHEAD:
+            code, further = _clock_values(incident)
+            values |= further
     return SENTENCES[code].format_map(values)
 
 
@@ -262,6 +302,16 @@ def _pause_values(incident: IncidentRecord) -> dict[str, str]:
         "until": "" if until is None else f", until {moment(until)}",
         "ended_by": ended_by,
     }
+
+
+def _clock_values(incident: IncidentRecord) -> tuple[str, dict[str, str]]:
+    detail, values = detail_of(incident), {"old": incident.actor or "unknown"}
+    if incident.kind is IncidentKind.CLOCK_BEHIND:
+        by_ms, values["reference"] = detail["reference"] - incident.from_at, moment(detail["reference"])
+    else:
+        by_ms = detail["by_ms"]
+    values["by_time"] = str(timedelta(seconds=by_ms // 1000))
+    return "clock_counted" if detail.get("counted") else str(incident.kind), values
 
 
 def _block_values(incident: IncidentRecord, run: RunRecord | None) -> tuple[str, dict[str, str]]:

@@ -120,8 +120,8 @@ def take_step(step: JobStep, state: JobState, *, draining: bool) -> Change:
         _leave_waiting(step)
     else:
         plan_backlog(step)
-        if state.is_full:
-            step.refuse_new()
+        if state.room is not None:
+            step.refuse_new(state.room)
         judge_due(step)
         _look_ahead(step)
     return step.finish()

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from kron.core.job.profile import Retention
-from kron.core.plan.record import AuditRecord, JobRecord
+from kron.core.plan.record import AuditRecord, JobRecord, RunStatus
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -14,7 +14,8 @@ class JobFilter(NamedTuple):
     """A filter of jobs; None means any.
 
     `search` is a substring of the name; `users` are the owners. A job is `failing` while its last
-    execution failed.
+    execution failed. An `irregular` one has a limited number of starts, a pause with an end, or periods
+    that another definition or another clock has handled.
     """
 
     names: Sequence[str] | None = None
@@ -29,6 +30,8 @@ class JobFilter(NamedTuple):
     applied_set: str | None = None
     timezone: str | None = None
     launcher_kind: str | None = None
+    definitions: Sequence[str] | None = None
+    irregular: bool | None = None
     deleted: bool = False
 
 
@@ -39,11 +42,62 @@ class FoundJob(NamedTuple):
     changed_at: int
 
 
+class JobGroup(NamedTuple):
+    """Jobs with one definition, one first tag and one state: how many they are, and the first name."""
+
+    definition: str
+    tag: str | None
+    is_stopped: bool
+    is_irregular: bool
+    jobs: int
+    name: str
+
+
+class RunSpan(NamedTuple):
+    """An interval `[start, end)` in parts of `width`, seen at `now`, all in milliseconds.
+
+    A run stands at its start, or where it was to start.
+    """
+
+    start: int
+    end: int
+    width: int
+    now: int
+
+
+class TagCount(NamedTuple):
+    """How many runs of the jobs with one first tag stand in a part of an interval, by status.
+
+    With `is_dropped` they are periods of aggregated records, in the part where each ends. `started` of them
+    have started, and `name` is the last name of a job with one. A failed run whose next attempt is to come
+    counts as PENDING.
+    """
+
+    part: int
+    tag: str | None
+    status: RunStatus
+    is_dropped: bool
+    runs: int
+    started: int
+    name: str
+
+
 class RunCursor(NamedTuple):
     """The cursor of a page of runs: the creation time and the key of its last run."""
 
     created_at: int
     key: str
+
+
+class RunCount(NamedTuple):
+    """How many runs of a job have a status, in one part of an interval.
+
+    A failed run whose next attempt is to come counts as PENDING.
+    """
+
+    part: int
+    status: RunStatus
+    runs: int
 
 
 class OpenRuns(NamedTuple):

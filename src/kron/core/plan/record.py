@@ -247,6 +247,8 @@ class IncidentKind(Choice):
     BLOCKED = "blocked"
     TAKE_OVER = "take_over"
     CLOCK_JUMP = "clock_jump"
+    CLOCK_BEHIND = "clock_behind"
+    CLOCK_AHEAD = "clock_ahead"
 
 
 class IncidentRecord(NamedTuple):

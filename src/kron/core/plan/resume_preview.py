@@ -1,4 +1,4 @@
-"""Resume preview: what resuming a paused job would start, keep waiting and drop, before it is resumed."""
+"""Resume preview: what letting a stopped job run again would start, keep waiting and drop, before it does."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -40,12 +40,26 @@ def preview_resume(state: JobState, *, now: int, traits: Mapping[str, Traits] | 
     """
     if not state.job.paused or state.job.suspended:
         return ResumePreview([], [], {})
+    return _planned(state, resume(state.job, list(state.runs), now=now), now, traits or {})
+
+
+def preview_change(
+    state: JobState, change: Change, *, now: int, traits: Mapping[str, Traits] | None = None
+) -> ResumePreview | None:
+    """Plan the time after a change that lets a stopped job run: an edit that lifts `suspend`, or a resume.
+
+    None for a change that does not.
+    """
+    runs_again = state.job.is_stopped and not change.job.is_stopped and state.job.deleted_at is None
+    return _planned(state, change, now, traits or {}) if runs_again else None
+
+
+def _planned(state: JobState, change: Change, now: int, traits: Mapping[str, Traits]) -> ResumePreview:
     starts: dict[str, RunRecord] = {}
     dropped: Counter[Reason] = Counter()
-    change = resume(state.job, list(state.runs), now=now)
     for _ in range(MAX_STEPS * (1 + len(definitions_of(state.job)))):
         state = state._replace(job=change.job, runs=open_runs_after(state, change), reports=())
-        (change,), wake_at = plan(Snapshot([state], now, 0, traits or {}), now)
+        (change,), wake_at = plan(Snapshot([state], now, 0, traits), now)
         starts |= {run.key: run for run in change.starts}
         _count_dropped(change, dropped)
         if wake_at is None or wake_at > now:

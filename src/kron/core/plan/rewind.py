@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
 NOTHING = Recorded()
 
 
-class Stretch(NamedTuple):
+class RangePart(NamedTuple):
     """Consecutive periods of a range, and whether they are open again."""
 
     first: EpochSeconds
@@ -126,27 +126,27 @@ def _definition(dropped: RangeRecord, recorded: Recorded, compiled: CompiledJob)
     return compiled if definition is None else compiled_job(definition, dropped.identity)
 
 
-def _parts(dropped: RangeRecord, recorded: Recorded, compiled: CompiledJob, back_to: int) -> list[Stretch]:
+def _parts(dropped: RangeRecord, recorded: Recorded, compiled: CompiledJob, back_to: int) -> list[RangePart]:
     """Return the stretches of a range that stay and that are open again; windows are judged one by one."""
     if dropped.reason not in REOPENED:
-        return [Stretch(dropped.first, dropped.last, is_open=False)]
+        return [RangePart(dropped.first, dropped.last, is_open=False)]
     followed = _definition(dropped, recorded, compiled)
     certainly_past = cursor_before(back_to, followed)
     first_ahead = -((-back_to - followed.jitter_ms) // 1000) - followed.early
-    stretches = [Stretch(dropped.first, min(dropped.last, certainly_past), is_open=False)]
+    stretches = [RangePart(dropped.first, min(dropped.last, certainly_past), is_open=False)]
     time = followed.plan.next_after(max(dropped.first - 1, certainly_past))
     while time is not None and time <= dropped.last and time < first_ahead:
         fire_time = followed.fire_time(dropped.identity, time)
         is_open = (1000 * time if fire_time is None else fire_time) >= back_to
-        stretches.append(Stretch(time, time, is_open))
+        stretches.append(RangePart(time, time, is_open))
         time = followed.plan.next_after(time)
-    stretches.append(Stretch(max(dropped.first, first_ahead), dropped.last, is_open=True))
+    stretches.append(RangePart(max(dropped.first, first_ahead), dropped.last, is_open=True))
     return list(_merged(followed, stretches))
 
 
-def _merged(followed: CompiledJob, stretches: Sequence[Stretch]) -> Iterator[Stretch]:
+def _merged(followed: CompiledJob, stretches: Sequence[RangePart]) -> Iterator[RangePart]:
     """Yield stretches with periods in them, neighbours of one kind as one."""
-    present: Stretch | None = None
+    present: RangePart | None = None
     for stretch in stretches:
         first, last = followed.plan.next_after(stretch.first - 1), last_at(followed.plan, stretch.last)
         if first is None or last is None or first > last:
@@ -156,12 +156,12 @@ def _merged(followed: CompiledJob, stretches: Sequence[Stretch]) -> Iterator[Str
             continue
         if present is not None:
             yield present
-        present = Stretch(first, last, stretch.is_open)
+        present = RangePart(first, last, stretch.is_open)
     if present is not None:
         yield present
 
 
-def _part(dropped: RangeRecord, part: Stretch, recorded: Recorded, compiled: CompiledJob) -> RangeRecord:
+def _part(dropped: RangeRecord, part: RangePart, recorded: Recorded, compiled: CompiledJob) -> RangeRecord:
     plan = _definition(dropped, recorded, compiled).plan
     periods = count_between(plan, part.first, part.last + 1)
     return dropped._replace(first=part.first, last=part.last, periods=periods)

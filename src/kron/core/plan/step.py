@@ -47,7 +47,7 @@ class JobState(NamedTuple):
 
     `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
     this owner took over the job, and `token` the fencing token of its shard, if they differ from the
-    snapshot's. `fault` says why the job cannot be read. With `is_full` it opens no more runs.
+    snapshot's. `fault` says why the job cannot be read. It opens at most `room` more runs; None is no bound.
     """
 
     job: JobRecord
@@ -57,7 +57,7 @@ class JobState(NamedTuple):
     taken_over_at: int | None = None
     token: int | None = None
     fault: str | None = None
-    is_full: bool = False
+    room: int | None = None
 
 
 class Predecessor(NamedTuple):
@@ -284,15 +284,17 @@ class JobStep:
         """End a run without an execution."""
         self.put(settle(run, status, reason))
 
-    def refuse_new(self) -> None:
-        """Skip the periods that this step added: no more runs may be open.
+    def refuse_new(self, room: int) -> None:
+        """Skip the periods that this step added, except the first `room`: no more runs may be open.
 
         Where an active run makes its policy skip them, that is the reason.
         """
         is_skipped = self.policy.overlap is Overlap.SKIP and bool(self.active())
-        for key, run in list(self.runs.items()):
-            is_new = key not in self._read and run.status is RunStatus.PENDING
-            if is_new and not (is_skipped and run.fire_time <= self.now):
+        added = [
+            run for key, run in self.runs.items() if key not in self._read and run.status is RunStatus.PENDING
+        ]
+        for run in added[room:]:
+            if not (is_skipped and run.fire_time <= self.now):
                 self.drop(run, RunStatus.SKIPPED, Reason.OPEN_LIMIT)
 
     def settle(self, run: RunRecord, verdict: Settle) -> None:

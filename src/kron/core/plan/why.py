@@ -44,8 +44,17 @@ AFTER_RECORD = frozenset({Reason.EDITED, Reason.COALESCED, Reason.QUEUE_FULL, Re
 JUDGED_LATER = "the period is judged on resume"
 # What keeps a period from being judged, and the facts that are causes.
 DELAYING = frozenset(
-    {IncidentKind.PAUSED, IncidentKind.SUSPENDED, IncidentKind.TAKE_OVER, IncidentKind.CLOCK_JUMP}
+    {
+        IncidentKind.PAUSED,
+        IncidentKind.SUSPENDED,
+        IncidentKind.TAKE_OVER,
+        IncidentKind.CLOCK_JUMP,
+        IncidentKind.CLOCK_BEHIND,
+        IncidentKind.CLOCK_AHEAD,
+    }
 )
+# The clock of the worker that would plan a period is wrong now.
+CLOCK_WRONG = "clock_wrong"
 CAUSAL = DELAYING | {"blocked", "edit", "clock_moved_forward"}
 # What would let such a period run.
 REMEDIES = {
@@ -108,8 +117,9 @@ class PeriodHistory(NamedTuple):
     requested: Sequence[RunRecord] = ()
     # The notifications about it.
     notices: Sequence[NoticeRecord] = ()
-    # The present outage: no worker owns the job.
+    # The present outage: no worker owns the job; and the worker that owns it, None without a worker.
     absence: IncidentRecord | None = None
+    owner: str | None = None
 
 
 class Explanation(NamedTuple):
@@ -213,23 +223,68 @@ def _told(
     history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int
 ) -> tuple[Outcome | None, list[Fact]]:
     """Return the outcome of a period, and the facts of its records and of what happened around them."""
-    causes = _delays(history, compiled, nominal_time, now)
+    causes, clock = _delays(history, compiled, nominal_time, now), _wrong_clock(history, now)
     run = history.run
     if run is not None:
-        facts = [*causes, *_recorded(history, run)]
-        if run.outcome is None and history.job.is_stopped:
-            facts.append(_stopped(history))
-        elif history.absence is not None and run.in_flight:
-            facts.insert(-1, Fact("outage", sentence_of(history.absence), history.absence.from_at or None))
-        elif history.absence is not None and run.due_at is not None and run.due_at <= now:
-            facts.append(_absent(history.absence))
-        return run.outcome, facts
+        return run.outcome, [*causes, *_of_run(history, run, clock, now)]
     if history.dropped is not None:
         outcome, further = _shared(history.dropped, compiled, history.job.identity, nominal_time)
         last = [*_blocks(history, nominal_time, history.dropped.reason), further[-1]]
-        return outcome, [*causes, *further[:-1], *last]
+        return outcome, [*causes, *further[:-1], *_dropped_ahead(clock, history.dropped), *last]
     state = _unrecorded(history, compiled, nominal_time, now)
-    return None, [*(causes if state.code == "overdue" else ()), state]
+    if clock is not None and state.code == "overdue" and history.absence is None:
+        state = state._replace(sentence=f"{state.sentence}: {clock.sentence}")
+    facts = [clock] if clock is not None and state.code in ("overdue", "to_come") else []
+    return None, [*(causes if state.code == "overdue" else ()), *facts, state]
+
+
+def _of_run(history: PeriodHistory, run: RunRecord, clock: Fact | None, now: int) -> list[Fact]:
+    """Return the facts of a period's run, and what stops it or its worker now."""
+    facts = list(_recorded(history, run))
+    is_due = run.due_at is not None and run.due_at <= now
+    if run.outcome is None and history.job.is_stopped:
+        facts.append(_stopped(history))
+    elif history.absence is not None and run.in_flight:
+        facts.insert(-1, Fact("outage", sentence_of(history.absence), history.absence.from_at or None))
+    elif history.absence is not None and is_due:
+        facts.append(_absent(history.absence))
+    elif clock is not None and is_due and not run.in_flight:
+        facts.append(clock)
+    elif clock is not None and run.is_open:
+        facts.insert(-1, clock)
+    else:
+        facts[-1:-1] = _dropped_ahead(clock, run)
+    return facts
+
+
+# --- the clock -------------------------------------------------------------------------------------------
+
+
+def _wrong_clock(history: PeriodHistory, now: int) -> Fact | None:
+    """Return what is wrong now with the clock of the worker that owns the job, because of which it waits."""
+    if history.owner is None:
+        return None
+    for record in history.excursions:
+        if record.event is ClockEvent.BEHIND and record.ended_at is None and record.owner == history.owner:
+            return Fact(CLOCK_WRONG, clock_sentence(record), record.found_at)
+    for incident in history.incidents:
+        if _is_clock_ahead_now(history, incident, now):
+            return Fact(CLOCK_WRONG, sentence_of(incident), incident.from_at)
+    return None
+
+
+def _is_clock_ahead_now(history: PeriodHistory, incident: IncidentRecord, now: int) -> bool:
+    """Say whether the worker that owns the job waits now because its clock is ahead of the store's."""
+    is_of_owner = incident.actor is not None and incident.actor == history.owner
+    is_ahead = incident.kind is IncidentKind.CLOCK_AHEAD and incident.until_at is not None
+    return is_ahead and is_of_owner and incident.from_at <= now < (incident.until_at or 0)
+
+
+def _dropped_ahead(clock: Fact | None, dropped: RunRecord | RangeRecord) -> list[Fact]:
+    """Return the wrong clock if it had been ahead when a period was dropped: it is corrected later."""
+    is_ahead = clock is not None and clock.at is not None and dropped.created_at > clock.at
+    is_dropped = dropped.outcome is not None and dropped.outcome is not Outcome.EXECUTED
+    return [clock] if clock is not None and is_ahead and is_dropped else []
 
 
 # --- causes ----------------------------------------------------------------------------------------------
@@ -245,26 +300,28 @@ def _delays(
     delays: list[Fact] = []
     waited_until = due_at
     for incident in sorted(history.incidents, key=lambda incident: incident.from_at):
-        if not _stops(incident, history) or not incident.from_at <= waited_until < judged_at:
+        if not _stops(incident, history, now) or not incident.from_at <= waited_until < judged_at:
             continue
         ends_at = judged_at if incident.until_at is None else incident.until_at
-        if ends_at > due_at:
+        is_known = any(fact.code == incident.kind and fact.at == incident.from_at for fact in delays)
+        if ends_at > due_at and not is_known:
             delays.append(Fact(incident.kind, sentence_of(incident), incident.from_at))
             waited_until = max(waited_until, ends_at)
     return delays
 
 
-def _stops(incident: IncidentRecord, history: PeriodHistory) -> bool:
+def _stops(incident: IncidentRecord, history: PeriodHistory, now: int) -> bool:
     """Say whether an incident keeps a job's periods from being judged."""
-    if incident.kind not in DELAYING or _is_present_stop(history, incident):
+    if incident.kind not in DELAYING or _is_present_stop(history, incident, now):
         return False
-    return incident.kind is not IncidentKind.TAKE_OVER or covers(incident, shard_of(history.job.identity))
+    return covers(incident, shard_of(history.job.identity))
 
 
-def _is_present_stop(history: PeriodHistory, incident: IncidentRecord) -> bool:
+def _is_present_stop(history: PeriodHistory, incident: IncidentRecord, now: int) -> bool:
     """Say whether an incident is what stops an unjudged period now: the last fact says that."""
     is_judged = history.dropped is not None or (history.run is not None and history.run.outcome is not None)
-    return incident.until_at is None and not is_judged
+    is_present = incident.until_at is None or _is_clock_ahead_now(history, incident, now)
+    return is_present and not is_judged
 
 
 def _judged_at(history: PeriodHistory, now: int) -> int:
@@ -405,7 +462,7 @@ def _executed(run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]) -> 
     if run.in_flight:
         assert run.started_at is not None
         word = "sent" if run.status is RunStatus.ENQUEUED else "running"
-        outage = next((f"; {fact.sentence}" for fact in facts if fact.code == "outage"), "")
+        outage = next((f"; {fact.sentence}" for fact in facts if fact.code in ("outage", CLOCK_WRONG)), "")
         return f"{word} since {moment(run.started_at)}{delay}{outage}", None
     if run.status is RunStatus.CANCELLED and run.reason is Reason.REPLACED:
         return f"ended before it was done: {(causes or facts)[-1].sentence}", None

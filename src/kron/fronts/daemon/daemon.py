@@ -20,6 +20,7 @@ from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InputError, KronError, StoreError
+from kron.core.plan.notice import counted
 from kron.core.plan.step import MILLISECOND, Change, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.fronts.daemon.control import ControlServer, Handler
@@ -45,6 +46,8 @@ DRAIN_MS = 100
 # All outputs of ended runs together.
 MAX_OUTPUT_BYTES = 256 << 20
 PROCESS = "process"
+# The operating system has the pages of the database in memory: a daemon that waits does without a copy.
+CACHE_KIB = 512
 # The option of the first load of a krond. All jobs are read for it, in memory that ends with the loader.
 FIRST_LOAD = "--boot"
 # Runs read at once.
@@ -108,7 +111,7 @@ class Daemon:
     def __init__(self, options: DaemonOptions, handler_of: Callable[["Daemon"], Handler]) -> None:
         self.options = options
         self.clock = options.clock
-        self.store: Store = SqliteStore(str(options.place.database))
+        self.store: Store = SqliteStore(str(options.place.database), cache_kib=CACHE_KIB)
         self._metrics_file: MetricsFile | None = None
         self.metrics = self._build_metrics()
         journal = DaemonJournal(DecisionLog(), self._prune_outputs)
@@ -230,7 +233,7 @@ class Daemon:
                     self.launchers[PROCESS].end(run)
 
     def _status(self) -> str:
-        return f"STATUS={self._jobs} jobs, worker {self.worker.state}"
+        return f"STATUS={counted(self._jobs, 'job')}, worker {self.worker.state}"
 
     async def _feed_watchdog(self) -> None:
         """Show the service manager that the event loop works; one that hangs is restarted."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kron.app.apply import AppliedChange, AppliedKind, replace_definitions
 from kron.app.catalog import Catalog, JobDefinition
 from kron.app.launchers import read_launcher, settings_of
+from kron.app.preview import text_of
 from kron.core.fields import suggestion
 from kron.core.job.host import OnRemove
 from kron.core.job.job import Job
@@ -146,7 +147,8 @@ def _line_of(change: AppliedChange, now: int) -> str:
     if change.kind is AppliedKind.DELETED:
         return f"- {change.identity}: would have started {before}"
     moves = f"moves from {before} to {after}" if before != after else f"stays {after}"
-    return f"~ {change.identity}: next start {moves}"
+    effect = "" if change.effect is None else f"; {text_of(change.effect)}"
+    return f"~ {change.identity}: next start {moves}{effect}"
 
 
 def _next(record: JobRecord | None, now: int) -> str:

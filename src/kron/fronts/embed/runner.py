@@ -103,7 +103,7 @@ class Runner:
         returns when another process has them.
         """
         if self._is_running or (self._background is not None and self._background.is_alive):
-            raise ConflictError("The runner is running already")
+            raise ConflictError("The runner is already running")
         if _running_loop() is not None:
             return self._start()
         thread = f"kron {self._wiring.namespace}"
@@ -117,7 +117,7 @@ class Runner:
 
     async def _start(self) -> None:
         if self._is_running:
-            raise ConflictError("The runner is running already")
+            raise ConflictError("The runner is already running")
         self._is_running = True
         self._loop = asyncio.get_running_loop()
         try:
@@ -233,7 +233,7 @@ class Runner:
     def _rewired(self, state: Store, clock: Clock) -> Iterator[None]:
         """Use another state and clock for a time, and notify no target; for `kron.testing`."""
         if self._is_running:
-            raise ConflictError("The runner is running already")
+            raise ConflictError("The runner is already running")
         kept = self._wiring, self._threads, self._housekeeping
         kind, _, name = self._wiring.namespace.partition(":")
         self._wiring = Wiring(State(state), clock, kind=kind, name=name)

@@ -18,7 +18,8 @@ from kron.fronts.operator.lease import LeaderLease
 from kron.fronts.operator.resource import LAUNCHER_KIND, KronJob
 from kron.fronts.operator.store import NAMESPACE, KubernetesStore
 from kron.launchers.kubernetes.api import ApiClient
-from kron.launchers.kubernetes.launcher import TRAITS, KubernetesLauncher
+from kron.launchers.kubernetes.launcher import KubernetesLauncher
+from kron.launchers.kubernetes.spec import TRAITS
 from kron.ports import Clock, Journal, Store
 from kron.telemetry.counters import DRIFT_BOUNDS, Histogram
 from kron.telemetry.decision_log import DecisionLog

@@ -91,8 +91,8 @@ def _history(history: HistoryWriter) -> Iterator[str]:
     yield f"{PREFIX}_history_waiting {history.waiting}"
     counters = {
         "history_written_total": ("Copies of a KronJob's records in the history.", history.written),
-        "history_failures_total": ("Writes of the history that failed and are repeated.", history.failures),
-        "history_dropped_total": ("Records that the history may miss.", history.dropped),
+        "history_failures_total": ("Failed writes to the history; each is retried.", history.failures),
+        "history_dropped_total": ("Records dropped before they were copied to the history.", history.dropped),
     }
     for name, (doc, value) in counters.items():
         yield from _head(name, "counter", doc)

@@ -61,10 +61,9 @@ def app_of(
         kind=store_kind_of(settings.store_url),
         current_request=current_request_id,
     )
-    summary = "Schedules that say why."
     app = FastAPI(
         title="Kron",
-        summary=summary,
+        summary="Schedules that say why.",
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,

@@ -89,8 +89,10 @@ class BackfillRange(NamedTuple):
 class ServiceClient(Protocol):
     """The verbs of the service; each raises the registrar's errors."""
 
-    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> View:
-        """Create a schedule or change it; with `if_match` "" only create."""
+    async def upsert(
+        self, document: Mapping[str, object], *, if_match: str | None = None, dry_run: bool = False
+    ) -> View:
+        """Create a schedule or change it; with `if_match` "" only create. A dry run writes nothing."""
         ...
 
     async def bulk(self, lines: bytes) -> View:

@@ -24,7 +24,14 @@ from kron.core.redaction import HIDDEN
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.documents import Document, notify_view
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.fronts.service.registrar import Registrar, check_etag, etag_of, stored_job, stored_launcher
+from kron.fronts.service.registrar import (
+    Registrar,
+    check_etag,
+    effect_view,
+    etag_of,
+    stored_job,
+    stored_launcher,
+)
 from kron.fronts.service.responses import AppliedView, ApplyReceipt, DefinitionView
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_definition
 from kron.launchers.spec import launcher_kind_of
@@ -189,7 +196,7 @@ def _hidden(value: object, path: str) -> Iterator[str]:
 def _applied_view(change: AppliedChange) -> AppliedView:
     before, after = change.before, change.after
     differs = change.kind is not AppliedKind.UNCHANGED
-    return {
+    view: AppliedView = {
         "schedule_id": change.identity,
         "change": change.kind.value,
         "before": definition_document(before) if differs and before is not None else None,
@@ -197,3 +204,6 @@ def _applied_view(change: AppliedChange) -> AppliedView:
         "applied_set": None if before is None else before.applied_set,
         "etag": "" if before is None else etag_of(before),
     }
+    if change.effect is not None:
+        view["effect"] = effect_view(change.effect)
+    return view

@@ -78,10 +78,13 @@ class RemoteClient:
 
     # --- operations ------------------------------------------------------------------------------
 
-    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
-        """Create a schedule or change it; with `if_match` "" only create."""
+    async def upsert(
+        self, document: Mapping[str, object], *, if_match: str | None = None, dry_run: bool = False
+    ) -> Document:
+        """Create a schedule or change it; with `if_match` "" only create. A dry run writes nothing."""
         headers = {"If-None-Match": "*"} if if_match == "" else _matching(if_match)
-        return await self._post("/schedules/upsert", document, headers=headers)
+        path = "/schedules/upsert?dry_run=true" if dry_run else "/schedules/upsert"
+        return await self._post(path, document, headers=headers)
 
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""

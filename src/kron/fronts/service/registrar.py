@@ -10,9 +10,10 @@ from hashlib import sha256
 from uuid import uuid4
 
 from kron.app.budget import ANSWER_S
-from kron.app.catalog import Catalog, JobDefinition, NoWrite, Write
+from kron.app.catalog import Catalog, Defined, JobDefinition, NoWrite, Write
 from kron.app.launchers import settings_of, traits_by_kind
 from kron.app.preview import preview_resume
+from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InvalidOptionError, Problem, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.job.notify import parse_notify
@@ -101,6 +102,8 @@ class Registrar:
             actor=current_actor,
             notify=rules.notify,
         )
+        # A simulated clock has no time in common with a database.
+        self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None
         # Answers that take long to compute have a budget, and the callers have turns.
         self.aside = Aside()
         self.catalog.query.compute, self.catalog.query.answer_s = self.aside.run, ANSWER_S
@@ -119,26 +122,39 @@ class Registrar:
         return parse_schedule_spec(with_owner(document), self.rules, schedule_id=_name_for(document))
 
     async def upsert_schedule(
-        self, document: Mapping[str, object], *, if_match: str | None = None
+        self, document: Mapping[str, object], *, if_match: str | None = None, dry_run: bool = False
     ) -> Receipt:
         """Create a schedule or change it; return its name and when it runs next.
 
-        With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
+        With `if_match` only a schedule in that state is changed; "" stands for one that does not exist. A dry
+        run writes nothing, and returns the same.
         """
-        (job,) = await self._upsert([self.read_spec(document)], if_match=if_match)
-        return _receipt(job, await self._next_run_at(job))
+        specs = [self.read_spec(document)]
+        ((job, effect),) = await self._define(specs, if_match=if_match, dry_run=dry_run)
+        receipt = _receipt(job, await self._next_run_at(job, stored=not dry_run))
+        if effect is not None:
+            _add_effect(receipt, effect_view(effect))
+        return receipt
 
     async def upsert_schedules(self, specs: Sequence[ScheduleSpec]) -> int:
         """Create or change schedules in one transaction, all or none; return how many."""
         return len(await self._upsert(specs))
 
-    async def _upsert(
-        self, specs: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
-    ) -> list[JobRecord]:
+    async def _upsert(self, specs: Sequence[ScheduleSpec], *, retired: Sequence[str] = ()) -> list[JobRecord]:
+        return [each.job for each in await self._define(specs, retired=retired)]
+
+    async def _define(
+        self,
+        specs: Sequence[ScheduleSpec],
+        *,
+        if_match: str | None = None,
+        retired: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> list[Defined]:
         await self.check_use(specs)
         definitions = [_definition_of(spec, self.rules) for spec in specs]
         expect = partial(check_etag, specs[0].job.identity if specs else "", if_match)
-        return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
+        return await self.catalog.define(definitions, deleted=retired, expect=expect, dry_run=dry_run)
 
     async def reencrypt(self, names: Sequence[str], *, dry_run: bool) -> int:
         """Seal all secrets with the first key; return how many schedules that changes."""
@@ -183,7 +199,7 @@ class Registrar:
                 job = await self.catalog.pause(schedule_id, because=because, until=ends_at, expect=expect)
                 return _pause_receipt(job, await self._next_run_at(job))
             job, preview = await self.catalog.resume(schedule_id, expect=expect)
-        return _pause_receipt(job, await self._next_run_at(job), _effect_view(preview))
+        return _pause_receipt(job, await self._next_run_at(job), effect_view(preview))
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; its history stays."""
@@ -313,10 +329,10 @@ class Registrar:
 
         return await self.aside.run(document)
 
-    async def _next_run_at(self, job: JobRecord) -> str | None:
+    async def _next_run_at(self, job: JobRecord, *, stored: bool = True) -> str | None:
         """Return the next period of a job that was just written; one that starts in a window may be a row."""
         state = JobState(job)
-        if compiled_job(job.definition, job.identity).plain and not job.paused:
+        if not stored or (compiled_job(job.definition, job.identity).plain and not job.paused):
             following = next_start(state, self.now(), self.traits).nominal_time
         else:
             state = (await self.catalog.query.states([job.identity])).get(job.identity, state)
@@ -351,7 +367,7 @@ class Registrar:
         with unknown_as_schedule():
             job = (await query.find(schedule_id)).job
             preview = await preview_resume(query, schedule_id, now=now, traits=self.traits)
-        effect = _effect_view(preview)
+        effect = effect_view(preview)
         forecast: ResumeForecast = {
             "schedule_id": schedule_id,
             "would_start": effect["would_start"],
@@ -419,11 +435,16 @@ def _pause_receipt(
     if job.suspended:
         receipt["note"] = f"paused; {ALSO_SUSPENDED}" if job.paused else f"resumed, but {SUSPENDED}"
     if effect is not None:
-        receipt["would_start"] = effect["would_start"]
-        receipt["would_wait"] = effect["would_wait"]
-        receipt["would_drop"] = effect["would_drop"]
-        receipt["starts"] = effect["starts"]
+        _add_effect(receipt, effect)
     return receipt
+
+
+def _add_effect(receipt: Receipt, effect: ResumeEffect) -> None:
+    """Add to a receipt what starts by letting a stopped schedule run."""
+    receipt["would_start"] = effect["would_start"]
+    receipt["would_wait"] = effect["would_wait"]
+    receipt["would_drop"] = effect["would_drop"]
+    receipt["starts"] = effect["starts"]
 
 
 def stopped_words(job: JobRecord) -> str:
@@ -432,7 +453,8 @@ def stopped_words(job: JobRecord) -> str:
     return " and ".join(words for words, flag in flags.items() if flag)
 
 
-def _effect_view(preview: ResumePreview) -> ResumeEffect:
+def effect_view(preview: ResumePreview) -> ResumeEffect:
+    """Return what a resume starts as JSON."""
     dropped = {reason.value: count for reason, count in preview.dropped.items()}
     return {
         "would_start": len(preview.starts),

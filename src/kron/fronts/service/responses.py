@@ -60,10 +60,20 @@ class DefinitionPage(TypedDict):
     next_cursor: str | None
 
 
+class ResumeEffect(TypedDict):
+    """How many periods a resume starts, queues and drops by reason, and the first nominal times it starts."""
+
+    would_start: int
+    would_wait: int
+    would_drop: dict[str, int]
+    starts: list[str]
+
+
 class AppliedView(TypedDict):
     """What applying a set of jobs does to one schedule, with its definitions if they differ.
 
-    `applied_set` and `etag` are those before.
+    `applied_set` and `etag` are those before. `effect` is what starts if the change lets a stopped schedule
+    run.
     """
 
     schedule_id: str
@@ -72,6 +82,7 @@ class AppliedView(TypedDict):
     after: dict[str, object] | None
     applied_set: str | None
     etag: str
+    effect: NotRequired[ResumeEffect]
 
 
 class ApplyReceipt(TypedDict):
@@ -82,11 +93,18 @@ class ApplyReceipt(TypedDict):
 
 
 class Receipt(TypedDict):
-    """The result of an upsert: when the schedule runs next, and the ETag of its new state."""
+    """The result of an upsert: when the schedule runs next, and the ETag of its new state.
+
+    If the upsert lets a stopped schedule run, it has what that starts, keeps waiting and drops.
+    """
 
     schedule_id: str
     next_run_at: str | None
     etag: str
+    would_start: NotRequired[int]
+    would_wait: NotRequired[int]
+    would_drop: NotRequired[dict[str, int]]
+    starts: NotRequired[list[str]]
 
 
 class PauseReceipt(Receipt):
@@ -98,19 +116,6 @@ class PauseReceipt(Receipt):
     paused: bool
     suspended: bool
     note: NotRequired[str]
-    would_start: NotRequired[int]
-    would_wait: NotRequired[int]
-    would_drop: NotRequired[dict[str, int]]
-    starts: NotRequired[list[str]]
-
-
-class ResumeEffect(TypedDict):
-    """How many periods a resume starts, queues and drops by reason, and the first nominal times it starts."""
-
-    would_start: int
-    would_wait: int
-    would_drop: dict[str, int]
-    starts: list[str]
 
 
 class ResumeForecast(ResumeEffect):

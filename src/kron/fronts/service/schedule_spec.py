@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 from kron.app.launchers import launcher_schema, read_launcher
@@ -20,7 +21,16 @@ from kron.core.fields import (
     text_fault,
 )
 from kron.core.job.host import HOST_WORDS
-from kron.core.job.job import JOB, ONLY_KROND, PLACES, Job, canonical, check_has_times, read_job
+from kron.core.job.job import (
+    JOB,
+    ONLY_KROND,
+    PLACES,
+    Job,
+    canonical,
+    check_has_times,
+    longest_window,
+    read_job,
+)
 from kron.core.job.notify import IS_REDACTED, Notify
 from kron.core.job.policy import (
     CATCHUP_NAMES,
@@ -350,6 +360,10 @@ def _check_rules(
     if job.policy.jitter_ms > rules.lookahead_ms:
         most = rules.lookahead_ms
         reason = f"is longer than the lookahead: use at most {most}, or raise the setting lookahead_ms"
+        problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
+    longest = (longest_window(job.schedule) - job.window.duration) // timedelta(milliseconds=2)
+    if job.policy.jitter_ms > max(longest, LOOKAHEAD_MS):
+        reason = f"is too long for how often it runs: use at most {max(longest, LOOKAHEAD_MS)}"
         problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
     gap = smallest_gap(job.schedule.expression) if rules.min_interval_s else None
     if gap is not None and gap < rules.min_interval_s:

@@ -1,23 +1,19 @@
 """The processes of the service: the API beside a worker, or a worker alone, until a signal stops them."""
 
 import asyncio
-import errno
 import logging
 import os
-import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
-import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.worker import DagWorker, DagWorkerOptions
@@ -31,11 +27,11 @@ from kron.core.plan.report import Launch
 from kron.core.plan.step import Limits
 from kron.dag_ports import DagStore
 from kron.fronts.service.api.admin import health_routes, metrics_routes
-from kron.fronts.service.api.middleware import with_security_headers
 from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, no_worker
+from kron.fronts.service.http_server import listen, raise_file_limit, server_of, url_of
 from kron.fronts.service.launchers import (
     launchers_of,
     runs_dags,
@@ -46,7 +42,6 @@ from kron.fronts.service.launchers import (
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
 from kron.fronts.service.security import (
-    ServerOptions,
     authenticator_of,
     check_security,
     requires_authentication,
@@ -70,20 +65,12 @@ _log = logging.getLogger("kron.service")
 Reread = Callable[[], Settings]
 # Wraps the launcher of a kind, e.g. to measure it.
 Wrap = Callable[[str, Launcher], Launcher]
-# Open files of each process: more than 1,000 connections, or starts of a few launchers.
-MAX_FILES = 8_192
 # Threads for name lookups and other calls that block; they are started when needed.
 MAX_THREADS = 256
-# How long a stop waits for the requests in progress, in seconds.
-SHUTDOWN_S = 5
 # How often old outputs of processes are removed, and how often they are checked for their size, in seconds.
 PRUNE_OUTPUTS_S, LOOK_OUTPUTS_S = 3_600, 10
-ADDRESS_IN_USE = (
-    "another process listens there; stop it, or use another port: --port 8081, or --port 0 for a free one"
-)
 # The kind of a store that belongs to one process.
 MEMORY_KIND = "memory"
-PLAIN_HTTP: ServerOptions = {"ws": "none"}
 
 
 # --- the worker ----------------------------------------------------------------------------------------
@@ -555,66 +542,3 @@ def _check_host(settings: Settings) -> None:
         "set jwt_keys or jwt_secret_file (see kron token), use 127.0.0.1, or --insecure"
     )
     raise InvalidOptionError(option="host", value=settings.host, reason=reason)
-
-
-# --- HTTP servers --------------------------------------------------------------------------------------
-
-
-class Server(uvicorn.Server):
-    """A server that leaves signals to its process.
-
-    At its end it calls `on_shutdown`, before it waits for the responses in progress.
-    """
-
-    on_shutdown: Callable[[], None] | None = None
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, once the responses in progress are sent."""
-        if self.on_shutdown is not None:
-            self.on_shutdown()
-        await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-
-def raise_file_limit() -> None:
-    """Allow this process and its worker as many open files as connections and starts in flight can need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket, or raise if the address cannot be used."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family)
-    except OSError as cause:
-        reason = ADDRESS_IN_USE if cause.errno == errno.EADDRINUSE else str(cause)
-        raise InvalidOptionError(option="address", value=f"{host}:{port}", reason=reason) from cause
-    # Connections inherit it. Without it each response waits 40 ms for the client to acknowledge its headers.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
-    """Return the server of an application."""
-    config = uvicorn.Config(
-        with_security_headers(app),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        **options,
-    )
-    return Server(config)
-
-
-def url_of(host: str, listening: socket.socket, *, scheme: str = "http") -> str:
-    """Return the URL of a listening socket."""
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -297,7 +297,7 @@ class Settings:
     )
     celery_lost_after_ms: int = setting(
         integer(1_000, 86_400_000),
-        "Time without a sign of a started Celery task after which it is lost, ms",
+        "A started Celery task that reports nothing for this long counts as lost, ms",
         default=60_000,
     )
     channels: Mapping[str, Channel] = setting(
@@ -359,8 +359,8 @@ class Settings:
     )
     output_mb: int = setting(
         integer(1, 1_000_000),
-        "Kept outputs of ended processes together, MB; "
-        "beyond it the oldest of the user with the most are removed",
+        "Total size of the kept outputs of ended processes, MB; "
+        "beyond it the oldest of the user who keeps the most are removed",
         default=256,
     )
     log_level: str = setting(

@@ -12,6 +12,7 @@ import string
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -159,6 +160,13 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
 
+    async def start_tls(self, tls: ssl.SSLContext, name: str) -> None:
+        """Continue over TLS, with the server that a proxy has connected to."""
+        assert self._transport is not None
+        self._response = None
+        loop = asyncio.get_running_loop()
+        self._transport = await loop.start_tls(self._transport, self, tls, server_hostname=name)
+
     def close(self) -> None:
         """End the connection at once."""
         self.is_open = False
@@ -207,24 +215,73 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-async def connect(address: str, origin: Origin, *, tls: ssl.SSLContext | None, seconds: float) -> Connection:
-    """Connect to an address; over TLS the server's certificate has to be valid for the origin's host."""
-    loop = asyncio.get_running_loop()
-    name = None if tls is None else origin.host
+class Route(NamedTuple):
+    """How a connection gets to its origin: over TLS, under which name, and through which proxy.
+
+    Without `server_name` the server's certificate has to be valid for the origin's host. `proxy_tls` is the
+    TLS of the connection to the proxy itself.
+    """
+
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    proxy: HttpTarget | None = None
+    proxy_tls: ssl.SSLContext | None = None
+
+
+async def connect(address: str, origin: Origin, route: Route, *, seconds: float) -> Connection:
+    """Connect to an address of an origin, or to its proxy, which resolves the origin's name then."""
     try:
         async with asyncio.timeout(seconds):
-            _, connection = await loop.create_connection(
-                partial(Connection, origin), address, origin.port, ssl=tls, server_hostname=name
-            )
+            if route.proxy is not None:
+                return await _tunnelled(origin, route, route.proxy)
+            return await _opened(address, origin.port, origin, route.tls, route.server_name)
     except TimeoutError as cause:
         raise ConnectTimeoutError("no connection in time") from cause
     except OSError as cause:
-        # asyncio says "Connect call failed", whatever the reason.
-        reason = (
-            os.strerror(cause.errno) if isinstance(cause, ConnectionError) and cause.errno else str(cause)
-        )
-        raise ConnectError(reason) from cause
+        raise ConnectError(_reason_of(cause)) from cause
+
+
+async def _opened(
+    address: str, port: int, origin: Origin, tls: ssl.SSLContext | None, name: str | None
+) -> Connection:
+    name = None if tls is None else name or origin.host
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        partial(Connection, origin), address, port, ssl=tls, server_hostname=name
+    )
     return connection
+
+
+async def _tunnelled(origin: Origin, route: Route, proxy: HttpTarget) -> Connection:
+    """Connect to a proxy, and let it connect to the origin: nothing but TLS passes through it then."""
+    host, port = proxy.origin.host, proxy.origin.port
+    try:
+        connection = await _opened(host, port, origin, route.proxy_tls, host)
+    except OSError as cause:
+        raise ConnectError(f"the proxy {host}:{port} cannot be used: {_reason_of(cause)}") from cause
+    try:
+        response = await connection.request(_tunnel_request(origin, proxy))
+        if response.status != HTTPStatus.OK:
+            raise ConnectError(f"the proxy {host}:{port} refuses with status {response.status}")
+        if route.tls is not None:
+            await connection.start_tls(route.tls, route.server_name or origin.host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _tunnel_request(origin: Origin, proxy: HttpTarget) -> bytes:
+    place = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}", "User-Agent: kron"]
+    if proxy.login is not None:
+        lines.append(f"Proxy-Authorization: {proxy.login}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _reason_of(cause: OSError) -> str:
+    """Return why there is no connection; asyncio says "Connect call failed", whatever the reason."""
+    return os.strerror(cause.errno) if isinstance(cause, ConnectionError) and cause.errno else str(cause)
 
 
 class ConnectionPool:
@@ -301,9 +358,14 @@ class HttpClient:
         egress: EgressPolicy | None = None,
         tls: ssl.SSLContext | None = None,
         max_kept: int = MAX_KEPT,
+        server_name: str | None = None,
+        proxy: HttpTarget | None = None,
     ) -> None:
+        assert egress is None or proxy is None, "a policy cannot check the addresses that a proxy resolves"
         self._egress = egress
         self._tls = tls
+        self._server_name = server_name
+        self._proxy = proxy
         self._lookups: dict[str, asyncio.Task[list[str]]] = {}
         self.pool = ConnectionPool(max_kept=max_kept)
 
@@ -369,16 +431,22 @@ class HttpClient:
 
     async def _connected(self, url: str, origin: Origin, seconds: float) -> Connection:
         """Connect to the first reachable address; a name that resolves differently later has no effect."""
-        tls = self._context() if origin.scheme == "https" else None
+        route = self._route_to(origin)
         last = ConnectError(f"{origin.host} has no address")
         for address in await self._addresses(url, origin.host):
             try:
-                return await connect(address, origin, tls=tls, seconds=seconds)
+                return await connect(address, origin, route, seconds=seconds)
             except ConnectTimeoutError:
                 raise
             except ConnectError as error:
                 last = error
         raise last
+
+    def _route_to(self, origin: Origin) -> Route:
+        tls = self._context() if origin.scheme == "https" else None
+        proxy = self._proxy
+        over = self._context() if proxy is not None and proxy.origin.scheme == "https" else None
+        return Route(tls, self._server_name, proxy, over)
 
     async def _addresses(self, url: str, host: str) -> list[str]:
         """Return the addresses a request may go to; without an egress policy the host itself, unresolved."""

@@ -8,21 +8,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kron.core.errors import InputError
+from kron.launchers.http.client import PORTS, HttpTarget, target_of
 from kron.launchers.kubernetes.credentials import CredentialPlugin
+from kron.launchers.kubernetes.kubeconfig import (
+    REFUSED,
+    Entry,
+    InvalidAccessError,
+    Kubeconfig,
+    read_kubeconfigs,
+)
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 KUBECONFIG = "KUBECONFIG"
+USERS = "~/.kube/config"
 DEFAULT_NAMESPACE = "default"
 # The word of settings for the service account of the pod.
 IN_CLUSTER = "in-cluster"
-
-
-class InvalidAccessError(InputError):
-    """A kubeconfig or a service account cannot be used."""
-
-    code = "invalid_kubeconfig"
 
 
 def _no_token() -> str | None:
@@ -40,7 +42,8 @@ class ClusterAccess:
 
     `token` is called for each request, because the tokens of service accounts are replaced every hour.
     `refused` is called when the server does not accept it, and returns whether another try may have more
-    success.
+    success. `server_name` is the name in the server's certificate if it is not the URL's, `proxy` the HTTP
+    proxy of all connections.
     """
 
     server: str
@@ -48,14 +51,21 @@ class ClusterAccess:
     token: Callable[[], str | None] = field(default=_no_token)
     namespace: str = DEFAULT_NAMESPACE
     refused: Callable[[], bool] = field(default=_no_other)
+    server_name: str | None = None
+    proxy: HttpTarget | None = None
 
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
-    """Return the access of a given kubeconfig, else of the pod, else of the user's kubeconfig."""
-    if kubeconfig is None and context is None and os.environ.get(HOST):
+    """Return the access of a given kubeconfig, else of `$KUBECONFIG`, else of the pod, else of the user.
+
+    `$KUBECONFIG` is a list of files, which are merged.
+    """
+    if kubeconfig is not None:
+        return from_kubeconfig(Path(kubeconfig).expanduser(), context)
+    listed = [Path(each).expanduser() for each in os.environ.get(KUBECONFIG, "").split(os.pathsep) if each]
+    if not listed and context is None and os.environ.get(HOST):
         return in_cluster(ACCOUNT)
-    given = kubeconfig or os.environ.get(KUBECONFIG) or "~/.kube/config"
-    return from_kubeconfig(Path(given).expanduser(), context)
+    return _access_of(read_kubeconfigs(listed or [Path(USERS).expanduser()], optional=bool(listed)), context)
 
 
 def access_named(word: str) -> ClusterAccess:
@@ -81,81 +91,81 @@ def in_cluster(account: Path) -> ClusterAccess:
 
 def from_kubeconfig(path: Path, context: str | None = None) -> ClusterAccess:
     """Return the access of one context of a kubeconfig, by default the current one."""
-    import yaml
+    return _access_of(read_kubeconfigs([path]), context)
 
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as cause:
-        raise _invalid(path, str(cause)) from cause
-    if not isinstance(document, Mapping):
-        raise _invalid(path, "it is no mapping")
-    chosen = _named(path, document, "context", context or document.get("current-context"))
-    cluster = _named(path, document, "cluster", chosen.get("cluster"))
-    user = _named(path, document, "user", chosen["user"]) if chosen.get("user") else {}
+
+def _access_of(config: Kubeconfig, context: str | None) -> ClusterAccess:
+    chosen = config.entry("context", context or config.current)
+    cluster = config.entry("cluster", chosen.get("cluster"))
+    user = config.entry("user", chosen["user"]) if chosen.get("user") else {}
     server = cluster.get("server")
     if not isinstance(server, str):
-        raise _invalid(path, "the cluster has no server")
-    if "auth-provider" in user:
-        raise _invalid(path, "auth-provider is not supported; use exec, a token or a client certificate")
+        raise config.invalid("the cluster has no server")
+    for name, remedy in REFUSED.items():
+        if user.get(name):
+            raise config.invalid(f"{name} is not supported; {remedy}")
     settings = user.get("exec")
     plugin = CredentialPlugin(settings) if isinstance(settings, Mapping) else None
     if plugin is not None:
-        user = {**user, **_certificate_of(path, plugin)}
+        user = {**user, **_certificate_of(config, plugin)}
+    proxy = _proxy_of(config, cluster)
+    is_secure = server.startswith("https:") or (proxy is not None and proxy.origin.scheme == "https")
     return ClusterAccess(
         server.rstrip("/"),
-        _tls_of(path, cluster, user) if server.startswith("https:") else None,
-        _token_of(path, user) if plugin is None else plugin.token,
+        _tls_of(config, cluster, user) if is_secure else None,
+        _token_of(user) if plugin is None else plugin.token,
         str(chosen.get("namespace") or DEFAULT_NAMESPACE),
         _no_other if plugin is None else plugin.refused,
+        str(cluster.get("tls-server-name") or "") or None,
+        proxy,
     )
 
 
-def _certificate_of(path: Path, plugin: CredentialPlugin) -> dict[str, str]:
+def _proxy_of(config: Kubeconfig, cluster: Entry) -> HttpTarget | None:
+    """Return the HTTP proxy of a cluster's connections; messages do not show its password."""
+    url = cluster.get("proxy-url")
+    if not url:
+        return None
+    try:
+        return target_of(str(url))
+    except ValueError as cause:
+        scheme = str(url).partition(":")[0]
+        reason = "proxy-url has no host" if scheme in PORTS else f"proxy-url: {scheme} is not supported"
+        raise config.invalid(f"{reason}; give the URL of a proxy of the scheme http or https") from cause
+
+
+def _certificate_of(config: Kubeconfig, plugin: CredentialPlugin) -> dict[str, str]:
     """Return the client certificate of a credential plugin as a kubeconfig spells it, if there is one."""
     try:
         credential = plugin.credential()
     except ValueError as cause:
-        raise _invalid(path, str(cause)) from cause
+        raise config.invalid(str(cause)) from cause
     parts = {"certificate": "clientCertificateData", "key": "clientKeyData"}
     given = {name: credential[part] for name, part in parts.items() if credential.get(part)}
     return {f"client-{name}-data": b64encode(str(text).encode()).decode() for name, text in given.items()}
 
 
-def _invalid(path: Path, reason: str) -> InvalidAccessError:
-    return InvalidAccessError(f"{path} cannot be used: {reason}", path=str(path), reason=reason)
-
-
-def _named(path: Path, document: Mapping[object, object], kind: str, name: object) -> Mapping[str, object]:
-    """Return the entry of a kubeconfig's list that has a name."""
-    entries = document.get(f"{kind}s")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, Mapping) and entry.get("name") == name:
-            value = entry.get(kind)
-            return value if isinstance(value, Mapping) else {}
-    raise _invalid(path, f"it has no {kind} {name!r}")
-
-
-def _token_of(path: Path, user: Mapping[str, object]) -> Callable[[], str | None]:
+def _token_of(user: Entry) -> Callable[[], str | None]:
     token, file = user.get("token"), user.get("tokenFile")
     if isinstance(token, str):
         return lambda: token
     if isinstance(file, str):
-        return lambda: (path.parent / file).read_text().strip()
+        return lambda: Path(file).read_text().strip()
     return _no_token
 
 
-def _tls_of(path: Path, cluster: Mapping[str, object], user: Mapping[str, object]) -> ssl.SSLContext:
+def _tls_of(config: Kubeconfig, cluster: Entry, user: Entry) -> ssl.SSLContext:
     """Return the TLS context: the cluster's authority, and the user's certificate if there is one."""
     try:
-        authority = _bytes_of(path, cluster, "certificate-authority")
+        authority = _bytes_of(cluster, "certificate-authority")
         tls = _trusting(ssl.create_default_context(cadata=None if authority is None else authority.decode()))
         if cluster.get("insecure-skip-tls-verify") is True:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        certificate, key = (_bytes_of(path, user, f"client-{part}") for part in ("certificate", "key"))
+        certificate, key = (_bytes_of(user, f"client-{part}") for part in ("certificate", "key"))
         if certificate is not None and key is not None:
             _load_certificate(tls, certificate, key)
     except (OSError, ValueError) as cause:
-        raise _invalid(path, str(cause)) from cause
+        raise config.invalid(str(cause)) from cause
     return tls
 
 
@@ -169,12 +179,12 @@ def _trusting(tls: ssl.SSLContext) -> ssl.SSLContext:
     return tls
 
 
-def _bytes_of(path: Path, holder: Mapping[str, object], name: str) -> bytes | None:
+def _bytes_of(holder: Entry, name: str) -> bytes | None:
     """Return a value that a kubeconfig has either in it or in a file beside it."""
     data, file = holder.get(f"{name}-data"), holder.get(name)
     if isinstance(data, str):
         return b64decode(data)
-    return (path.parent / file).read_bytes() if isinstance(file, str) else None
+    return Path(file).read_bytes() if isinstance(file, str) else None
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -9,13 +9,15 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
-from kron.launchers.http.client import HttpClient, HttpTarget, request_of, target_of
+from kron.launchers.http.client import ConnectError, HttpClient, HttpTarget, request_of, target_of
 from kron.launchers.http.response import Response
 from kron.launchers.kubernetes.access import ClusterAccess
 
 Document: TypeAlias = dict[str, Any]
 # How long a request may take, and how long its connection, in seconds.
 REQUEST_S, CONNECT_S = 10.0, 5.0
+# The parameter that tells the server how long it may take, and how much longer its answer is awaited.
+TIMEOUT, ANSWER_S = "timeout", 2.0
 # How long one watch lasts before it is opened again; a watch without bookmarks for longer is given up.
 WATCH_S, SILENCE_S = 240, 300.0
 # Objects of one page of a list, and the largest response.
@@ -76,7 +78,14 @@ class ApiError(Exception):
 
 
 class ApiUnavailableError(Exception):
-    """The API server cannot be reached, or its response was lost: a write may have been made or not."""
+    """The API server cannot be reached, or its response was lost: a write may have been made or not.
+
+    It `may_follow` if the server did not answer in time; the loss of a connection ends its request there too.
+    """
+
+    def __init__(self, message: str, *, may_follow: bool = False) -> None:
+        super().__init__(message)
+        self.may_follow = may_follow
 
 
 class ResourceList(NamedTuple):
@@ -104,7 +113,12 @@ class ApiClient:
         self.access = access
         self.requests: Counter[tuple[str, str]] = Counter()
         self._request_s = request_s
-        self._http = HttpClient(tls=access.tls, max_kept=MAX_CONNECTIONS)
+        self._http = HttpClient(
+            tls=access.tls,
+            max_kept=MAX_CONNECTIONS,
+            server_name=access.server_name,
+            proxy=access.proxy,
+        )
         self._server = target_of(access.server)
 
     # --- verbs -------------------------------------------------------------------------------------
@@ -141,9 +155,15 @@ class ApiClient:
         document: Document,
         *,
         check: Callable[[], None] = lambda: None,
+        within_s: float | None = None,
     ) -> Document:
-        """Create an object; `check` is called directly before each time that is sent, and may raise."""
-        return await self._call("create", resource, resource.path(namespace), body=document, check=check)
+        """Create an object; `check` is called directly before each time that is sent, and may raise.
+
+        After `within_s` seconds the server gives up, whatever its admission webhooks wait for: the object is
+        not created later than that.
+        """
+        query = {} if within_s is None else {TIMEOUT: f"{within_s:g}s"}
+        return await self._call("create", resource, resource.path(namespace), query, document, check=check)
 
     async def replace(self, resource: Resource, namespace: str, document: Document) -> Document:
         """Replace an object whose `resourceVersion` is still that of the document."""
@@ -240,7 +260,8 @@ class ApiClient:
         name = resource.plural if part is None else f"{resource.plural}/{part}"
         for number in range(MAX_TRIES):
             self.requests[verb, name] += 1
-            response = await self._send(METHODS[verb], path, query or {}, body, check)
+            request = self._request(METHODS[verb], path, query or {}, body)
+            response = await self._send(*request, check, self._wait_s(query or {}))
             if response.status < HTTPStatus.BAD_REQUEST:
                 return _document_of(response)
             error = _error_of(response)
@@ -251,17 +272,16 @@ class ApiClient:
             await asyncio.sleep(min(error.retry_after_s or 0.1 * 2**number, MAX_WAIT_S))
         raise AssertionError("the last try returns or raises")
 
+    def _wait_s(self, query: Mapping[str, str | None]) -> float:
+        """Return how long a response is awaited: longer than the server is told to take."""
+        told = query.get(TIMEOUT)
+        return self._request_s if told is None else float(told.removesuffix("s")) + ANSWER_S
+
     async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str | None],
-        body: Document | None,
-        check: Callable[[], None],
+        self, data: bytes, target: HttpTarget, check: Callable[[], None], wait_s: float
     ) -> Response:
-        data, target = self._request(method, path, query, body)
         try:
-            async with asyncio.timeout(self._request_s):
+            async with asyncio.timeout(wait_s):
                 connection, response = await self._http.send(
                     data, target, connect_s=CONNECT_S, max_body=MAX_RESPONSE, check=check
                 )
@@ -302,14 +322,17 @@ METHODS = {
 
 
 def _unavailable(cause: Exception) -> ApiUnavailableError:
-    return ApiUnavailableError(f"the API server does not answer: {str(cause) or type(cause).__name__}")
+    return ApiUnavailableError(
+        f"the API server does not answer: {str(cause) or type(cause).__name__}",
+        may_follow=isinstance(cause, TimeoutError) and not isinstance(cause, ConnectError),
+    )
 
 
 def _document_of(response: Response) -> Document:
     try:
         document = json.loads(bytes(response.body))
     except ValueError as cause:
-        raise ApiUnavailableError("the API server answers with something that is no JSON") from cause
+        raise ApiUnavailableError("the response of the API server is not JSON") from cause
     if not isinstance(document, dict):
         raise ApiUnavailableError("the API server answers with something that is no object")
     return document

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kron.core.errors import InputError, StoreUnavailableError
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import Launch, RunEvent, Traits
+from kron.core.plan.report import Launch, RunEvent
 from kron.core.time.instant import EPOCH
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.delivery import (
@@ -20,8 +20,7 @@ from kron.launchers.delivery import (
     DeliveryResult,
     RemoteLauncher,
 )
-from kron.launchers.fair_queue import Share
-from kron.launchers.fair_tasks import FairTasks
+from kron.launchers.fair_queue import FairTasks, Share
 from kron.launchers.kubernetes.api import (
     JOBS,
     ApiClient,
@@ -41,16 +40,18 @@ from kron.launchers.kubernetes.manifest import (
     ttl_of,
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
-from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings, check_start, settings_of
+from kron.launchers.kubernetes.spec import TRAITS, KubernetesSettings, settings_of
 from kron.launchers.launch import MILLISECOND, check_lease, report_of, tenant_of
-from kron.launchers.spec import LauncherContext, LauncherKind
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
-# A Job that is created is known to exist, and its end is watched: `remote` work would need a run timeout.
-TRAITS = Traits(reports=True, idempotent=True, enqueues=False, remote=False)
 # How many deletions and look-ups of one tenant are in flight at once.
 MAX_UPKEEP = 20
+# How long the API server may take to create a Job, in seconds: as long as one admission webhook may, at most.
+CREATE_S = 30.0
+# How much longer until a creation without an answer is made or never will be: its way to the server, and a
+# write to the server's store that has begun in time.
+SETTLE_S = 4.0
 GONE = "the Job was deleted"
 EXPIRED = "it may have run: its Job is gone, and its time to live has passed"
 
@@ -97,6 +98,11 @@ class KubernetesLauncher(RemoteLauncher):
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> None:
         super().__init__(clock, self._deliver, reports=True, backoff=backoff)
+        # How long the API server may take to create a Job, in seconds.
+        self.create_s = CREATE_S
+        # Creations without an answer, of this launcher or of the last owner: when they are settled, by the
+        # monotonic clock. If the Job was created again before and deleted, they could make it a second time.
+        self._settles_at: dict[Attempt, float] = {}
         self.traits = TRAITS
         # Called before each start, because the allowed namespaces may have changed since the registration.
         self.check: Callable[[KubernetesSettings], None] | None = None
@@ -148,37 +154,80 @@ class KubernetesLauncher(RemoteLauncher):
     async def _deliver(self, launch: Launch) -> DeliveryResult:
         """Create the Job; a lost answer is harmless, because the name is taken then."""
         place = place_of(launch.job, launch.run)
+        tracked = self._tracked.get(place)
+        if tracked is None:
+            return DeliveryResult(run_id=place.name)  # the Job of an earlier creation has ended
+        if tracked.ending and not tracked.exists:
+            return await self._give_up(place, tracked)
         if self.check is not None:
             self.check(settings_of(launch.job.launcher))
-        job = job_document(launch)
         try:
-            try:
-                document = await self._api.create(
-                    JOBS, place.namespace, job, check=partial(check_lease, launch)
-                )
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
-                document = await self._api.get(JOBS, *place)
+            document = await self._created(launch, place)
         except ApiError as error:
             retry = error.is_temporary
             return DeliveryResult(f"the Job {place.name} is refused: {error}", retry=retry)
         except ApiUnavailableError as error:
+            if error.may_follow:
+                self._unsettle(launch.run)
             return DeliveryResult(f"the Job {place.name} cannot be created: {error}", retry=True)
         if key_in(document) != launch.run.key:
             return DeliveryResult(f"another Job has the name {place.name}")
         if self.on_created is not None:
             self.on_created(launch.run, (self._clock.now() - EPOCH) // MILLISECOND)
+        self._confirm(place)
+        return DeliveryResult(run_id=place.name)
+
+    async def _created(self, launch: Launch, place: JobPlace) -> Document:
+        """Return the Job that was created, or the one that exists already."""
+        try:
+            return await self._api.create(
+                JOBS,
+                place.namespace,
+                job_document(launch),
+                check=partial(check_lease, launch),
+                within_s=self.create_s,
+            )
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return await self._api.get(JOBS, *place)
+
+    def _confirm(self, place: JobPlace) -> None:
+        """Note that a Job exists."""
         tracked = self._tracked.get(place)
-        if tracked is not None:
+        if tracked is not None and not tracked.exists:
             tracked.exists = True
             if tracked.ending:
                 self._delete(place, tracked)
+
+    async def _give_up(self, place: JobPlace, tracked: TrackedJob) -> DeliveryResult:
+        """End a run whose Job was never seen: it is deleted if it exists, and not created if it does not."""
+        try:
+            await self._api.get(JOBS, *place)
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                return DeliveryResult(str(error), retry=error.is_temporary)
+            self._removed(place)
+        except ApiUnavailableError as error:
+            return DeliveryResult(str(error), retry=True)
+        else:
+            self._confirm(place)
         return DeliveryResult(run_id=place.name)
+
+    def delay_before(self, launch: Launch) -> float:
+        """Return how long an earlier creation of the same Job may still be made."""
+        settled_at = self._settles_at.get((launch.run.key, launch.run.attempt))
+        return 0.0 if settled_at is None else max(0.0, settled_at - self._clock.monotonic())
+
+    def _unsettle(self, run: RunRecord) -> None:
+        """Note that the creation of a run's Job may have been sent until now, without an answer."""
+        settled_at = self._clock.monotonic() + self.create_s + SETTLE_S
+        self._settles_at[run.key, run.attempt] = settled_at
 
     def _report(
         self, launch: Launch, event: RunEvent, error: str | None = None, run_id: str | None = None
     ) -> None:
+        self._settles_at.pop((launch.run.key, launch.run.attempt), None)
         if event is RunEvent.LAUNCH_FAILED:
             self._untrack(place_of(launch.job, launch.run))
         super()._report(launch, event, error, run_id)
@@ -217,6 +266,9 @@ class KubernetesLauncher(RemoteLauncher):
     def _seen(self, place: JobPlace, document: Document) -> None:
         end = end_of(document)
         if end is None:
+            tracked = self._tracked.get(place)
+            if tracked is not None and key_in(document) == tracked.run.key:
+                self._confirm(place)
             return
         self.ended[place] = _ended(place, document, end)
         tracked = self._tracked.get(place)
@@ -301,6 +353,8 @@ class KubernetesLauncher(RemoteLauncher):
         again. With `by_namespace` the take-over does not wait for the Jobs to be listed: a namespace that
         hangs would delay the starts of all tenants.
         """
+        now = self._clock.monotonic()
+        self._settles_at = {key: at for key, at in self._settles_at.items() if at > now}
         adopted: set[str] = set()
         for reflector, launches in self._by_reflector(runs).items():
             if self._by_namespace:
@@ -380,6 +434,9 @@ class KubernetesLauncher(RemoteLauncher):
             self._untrack(place)
             sink(report_of(self._clock, run, RunEvent.FAILED, EXPIRED))
             return True
+        if not run.acked:
+            # The last owner may have requested the Job until it lost its lease.
+            self._unsettle(run)
         return False
 
     async def close(self, *, wait: bool = True) -> None:
@@ -415,21 +472,3 @@ def _ended(place: JobPlace, document: Document, end: JobEnd) -> EndedJob:
     times = [each.get("lastTransitionTime") or "" for each in status.get("conditions") or ()]
     ended_at = status.get("completionTime") or max(times, default="")
     return EndedJob(place, metadata["uid"], owners[0].get("uid", ""), ended_at, end.succeeded)
-
-
-def _build(_: str, context: LauncherContext) -> KubernetesLauncher | None:
-    access = context.config.get(KubernetesOptions).access
-    if access is None:
-        return None
-    launcher = KubernetesLauncher(context.clock, ApiClient(access), by_namespace=True)
-    launcher.check = partial(check_start, context.config)
-    return launcher
-
-
-KUBERNETES = LauncherKind(
-    name=KubernetesSettings.kind,
-    read=KubernetesSettings.read,
-    schema=KubernetesSettings.schema(),
-    traits={KubernetesSettings.kind: TRAITS},
-    build=_build,
-)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from kron.core.errors import Problem
 from kron.core.fields import FieldTable, ValueType, invalid_value, parse_text, row, text_problems
+from kron.core.plan.report import Traits
 from kron.core.redaction import HIDDEN
 from kron.core.value_types import nullable
 from kron.launchers.kubernetes.access import ClusterAccess
@@ -24,6 +25,8 @@ NO_OWNER = "belongs to the operator of KronJobs; leave it out"
 # Shorter values are no secrets worth hiding in logs, and hiding them would garble every line.
 MIN_LOGGED_SECRET = 8
 CONTAINERS = ("initContainers", "containers")
+# A Job that is created is known to exist, and its end is watched: `remote` work would need a run timeout.
+TRAITS = Traits(reports=True, idempotent=True, enqueues=False, remote=False)
 
 
 def _parse_object(value: object) -> Mapping[str, Any]:

@@ -1,14 +1,11 @@
 """The process launcher: runs are processes on this host, which outlive their owner and can be adopted."""
 
 import asyncio
-import errno
-import gzip
 import logging
 import os
 import signal
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -18,56 +15,30 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.job.policy import OnOrphan
-from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
-from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import FairQueue, Share
-from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of, tenant_of
-from kron.launchers.process.host import (
-    LAUNCHER_ID,
-    RECORD,
+from kron.launchers.launch import LAPSED_S, lease_is_lost, report_of, tenant_of
+from kron.launchers.process.host import LAUNCHER_ID, boot_of, launcher_id_of, sessions_of
+from kron.launchers.process.process import (
     Files,
     PidfdWatcher,
     Process,
-    Supervisors,
-    argv_of,
-    boot_of,
     describe_exit,
-    input_of,
+    env_of,
+    inherited_env,
     is_empty,
-    launcher_id_of,
-    own_cgroup,
-    read_variables,
+    number_of,
     remove_files,
-    sessions_of,
     spawn,
-    started_of,
-    stat_of,
 )
-from kron.launchers.process.spec import (
-    RESERVED_PREFIX,
-    OnOutput,
-    ProcessOptions,
-    ProcessSettings,
-    Stream,
-    check_start,
-)
-from kron.launchers.process.supervisor import (
-    NEVER,
-    Record,
-    create_record,
-    joined,
-    kept_parts,
-    read_record,
-    size_of,
-    trim,
-)
+from kron.launchers.process.spec import OnOutput, ProcessOptions, ProcessSettings
+from kron.launchers.process.supervisor.output import joined, kept_parts, size_of, trim
+from kron.launchers.process.supervisor.record import started_of
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
+from kron.launchers.spec import MAX_CACHED, settings_parser
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -75,13 +46,13 @@ _log = logging.getLogger("kron.launchers")
 Attempt: TypeAlias = tuple[str, int]
 GRACE = timedelta(seconds=10)
 DEFAULT_BACKOFF = Backoff()
-_settings_of = settings_parser(ProcessSettings)
+settings_of = settings_parser(ProcessSettings)
 
 
 @lru_cache(maxsize=MAX_CACHED)
 def _unsupervised(launcher: str) -> ProcessSettings:
     """Return settings, or raise ValueError if a field of theirs needs a supervisor."""
-    settings = _settings_of(launcher)
+    settings = settings_of(launcher)
     if needless := settings.host_fields():
         raise ValueError(f"launcher.{needless[0]}: {NO_SUPERVISOR}")
     return settings
@@ -94,19 +65,12 @@ SPAWNS_PER_ITERATION = 4
 TOTAL_FACTOR, RESERVED_PART = 10, 4
 # How often outputs are trimmed, and how often an ending process group is polled, in seconds.
 TRIM_S, GROUP_POLL_S = 0.25, 0.05
-# How often the processes of a killed run are looked for before its end is reported.
-KILL_POLLS = 40
 # How often an adopted process is polled on hosts without pidfd, in seconds.
 POLL_S = 0.2
-# How often the record of an ended process is read until its end is in it, in seconds.
-RECORD_POLL_S = 0.02
-# How many starts a supervisor has in hand; the others can still be ended without one.
+# How many processes are requested and have not started yet; the others can still be ended without one.
 MAX_STARTING = 1_024
 LOST = "its exit status was lost with its owner"
-NEVER_STARTED = "never started: krond ended after it recorded the start, before the process existed"
 NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
-# Below the state folder: the records and the outputs of ended runs.
-LOGS = "logs"
 
 
 class Waiting(NamedTuple):
@@ -124,9 +88,6 @@ class ProcessLauncher:
     share it. With `max_processes` at most that many run at once; the others wait in order. `on_output` gets
     the first and the last bytes that each process wrote, if any. With a `secret` each process has the token
     of its run. `env` are the variables that they inherit.
-
-    After `supervise` each process has a supervisor, which outlives this worker and records the end; no run
-    starts twice then, whatever happened to its owner.
     """
 
     traits = Traits(reports=True, idempotent=False)
@@ -148,10 +109,6 @@ class ProcessLauncher:
         self._boot = boot_of()
         self._folder = str(Path(state).absolute() / self._boot)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        self._logs = str(Path(state).absolute() / LOGS)
-        self._supervisors: Supervisors | None = None
-        # The control group in which supervised runs have one each, where this process may make them.
-        self.cgroup: str | None = None
         self._grace_s = grace.total_seconds()
         self._backoff = backoff
         self._on_output = on_output
@@ -168,19 +125,13 @@ class ProcessLauncher:
         self._slots: dict[Attempt, Share] = {}
         self._may_take = False
         self._retries: dict[Attempt, tuple[asyncio.Task[None], Waiting]] = {}
-        # Launches whose supervisor has not replied yet, and those of them that are to end.
+        # Launches whose process was requested and has not started yet.
         self._starting: dict[Attempt, Waiting] = {}
-        self._unwanted: set[Attempt] = set()
         self._running: dict[Attempt, Process] = {}
         self._work: AbstractContextManager[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
         self._watched = PidfdWatcher()
         self._idle = asyncio.Event()
-
-    def supervise(self) -> None:
-        """Start every process under a supervisor from now on."""
-        self._supervisors = Supervisors(self._folder)
-        self.cgroup = own_cgroup()
 
     @property
     def busy(self) -> bool:
@@ -262,109 +213,35 @@ class ProcessLauncher:
     def _start(self, attempt: Attempt, waiting: Waiting) -> None:
         launch, sink, failures = waiting
         try:
-            read = _unsupervised if self._supervisors is None else _settings_of
-            settings = self.check(read(launch.job.launcher))
-            files = self._files_of(attempt)
+            settings = self.check(self._settings_of(launch))
             if launch.payload is not None:
                 settings = replace(settings, stdin=launch.payload.document)
-            if self._supervisors is not None:
-                self._start_supervised(self._supervisors, attempt, waiting, settings)
-                return
-            env = self._env_of(launch, settings, self.env)
-            child = spawn(settings, env, files)
+            self._spawn(attempt, waiting, settings)
         except (InputError, ValueError) as error:
             self._refuse(launch, sink, str(error))
-            return
         except OSError as error:
             self._retry(attempt, Waiting(launch, sink, failures + 1), error)
-            return
         except Exception as error:  # noqa: BLE001 - every error is reported to the engine
             # One launch that cannot be prepared must not stop those that wait behind it.
             _log.exception("the launch of %r could not be prepared", launch.run.identity)
             self._refuse(launch, sink, f"the launch could not be prepared: {type(error).__name__}")
-            return
-        process = Process(launch, sink, settings, child.pid, started_of(child.pid), files, child)
-        self._watch(attempt, process)
-        sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
 
-    def _start_supervised(
-        self, supervisors: Supervisors, attempt: Attempt, waiting: Waiting, settings: ProcessSettings
-    ) -> None:
-        """Start a process under a supervisor, unless its run has started before."""
-        launch = waiting.launch
-        files = self._files_of(attempt)
-        from_file = {} if settings.env_file is None else read_variables(settings.env_file)
-        env = self._env_of(launch, settings, _encoded(from_file))
-        request: Record = {
-            "record": files.status,
-            "output": files.output,
-            "boot": self._boot,
-            "identity": launch.run.identity,
-            "nominal_time": launch.run.nominal_time,
-            "argv": argv_of(settings),
-            "env": {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()},
-            "stdin": input_of(settings),
-            "max_output": settings.max_output,
-            **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
-            "stdout": _stream(settings.stdout),
-            "stderr": _stream(settings.stderr),
-            "cgroup": self.cgroup and f"{self.cgroup}/kron-{launch.run.key[:16]}.{launch.run.attempt}",
-        }
-        self._starting[attempt] = waiting
-        try:
-            supervisors.env = self.env
-            supervisors.start(
-                request, partial(self._on_reply, attempt, settings), partial(self._on_recorded, attempt)
-            )
-        except OSError:
-            self._starting.pop(attempt, None)
-            raise
+    def _settings_of(self, launch: Launch) -> ProcessSettings:
+        return _unsupervised(launch.job.launcher)
+
+    def _spawn(self, attempt: Attempt, waiting: Waiting, settings: ProcessSettings) -> None:
+        launch, files = waiting.launch, self._files_of(attempt)
+        child = spawn(settings, self._env_of(launch, settings, self.env), files)
+        process = Process(launch, waiting.sink, settings, child.pid, started_of(child.pid), files, child)
+        self._watch(attempt, process)
+        waiting.sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
 
     def _env_of(
-        self, launch: Launch, settings: ProcessSettings, inherited: Mapping[bytes, bytes]
-    ) -> Mapping[bytes, bytes]:
+        self, launch: Launch, settings: ProcessSettings, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
         env = env_of(inherited, launch, settings, secret=self._secret)
-        return {**env, LAUNCHER_ID: launcher_id_of(self._folder)}
-
-    def _on_reply(self, attempt: Attempt, settings: ProcessSettings, reply: Record | None) -> None:
-        """Watch a process that a supervisor has started, or handle why it has not."""
-        waiting = self._starting.pop(attempt, None)
-        if waiting is None:
-            # It was abandoned: its next owner adopts it.
-            return
-        launch, sink, failures = waiting
-        if reply is None or "errno" in reply:
-            lost = {"errno": errno.ECONNRESET, "error": "the supervisor has ended"}
-            number, text = (str((reply or lost)[name]) for name in ("errno", "error"))
-            self._retry(attempt, Waiting(launch, sink, failures + 1), OSError(int(number), text))
-        elif "error" in reply:
-            self._refuse(launch, sink, str(reply["error"]))
-        elif not reply.get("exists"):
-            process = supervised_process(launch, sink, settings, self._files_of(attempt), reply)
-            sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
-            self._admit(attempt, process)
-        elif not self._adopt_supervised(attempt, launch, sink):
-            sink(report_of(self._clock, launch.run, RunEvent.ORPHANED))
-        if attempt not in self._running:
-            self._free_slot(attempt)
-        if attempt in self._unwanted:
-            self._unwanted.discard(attempt)
-            self.end(launch.run)
-        self._schedule()
-        self._note_idle()
-
-    def _on_recorded(self, attempt: Attempt, end: Record | None) -> None:
-        """Handle the end that a supervisor has recorded; a process whose supervisor was lost is watched."""
-        process = self._running.get(attempt)
-        if process is None:
-            # It was abandoned, or it has not started.
-            return
-        process.end = end
-        if end is None:
-            process.supervisor = None
-            self._watch_again(attempt, process)
-        else:
-            self._on_exit(attempt, process)
+        env[LAUNCHER_ID] = launcher_id_of(self._folder)
+        return env
 
     def _retry(self, attempt: Attempt, waiting: Waiting, error: OSError) -> None:
         delay_s = self._backoff.delay_after(waiting.launch.run.key, waiting.failures)
@@ -388,9 +265,6 @@ class ProcessLauncher:
 
     def _files_of(self, attempt: Attempt) -> Files:
         key, number = attempt
-        if self._supervisors is not None:
-            record = f"{self._logs}/{key[:2]}/{key}.{number}{RECORD}"
-            return Files(f"{self._folder}/{key}.{number}.out", record)
         return Files(f"{self._folder}/{key}.{number}.out", f"{self._folder}/{key}.{number}.status")
 
     # --- ends ------------------------------------------------------------------------------------
@@ -406,7 +280,7 @@ class ProcessLauncher:
         """Watch a process until it ends: by pidfd, else a child by a thread, else by polling."""
         loop = asyncio.get_running_loop()
         self._admit(attempt, process)
-        if self._trimmer is None and process.supervisor is None:
+        if self._trimmer is None and process.is_trimmed:
             self._trimmer = loop.call_later(TRIM_S, self._trim)
         if self.has_pidfd:
             with suppress(OSError):
@@ -436,10 +310,6 @@ class ProcessLauncher:
         if self._running.get(attempt) is not process or process.gone.is_set():
             return
         self._watched.remove(process.pidfd)
-        if process.is_supervised and not process.ended:
-            # Its supervisor, which is an earlier owner's, is about to record its end.
-            process.poll = asyncio.create_task(self._poll(attempt, process, RECORD_POLL_S))
-            return
         process.gone.set()
         if process.ending is None:
             self._finish(attempt, process)
@@ -450,11 +320,9 @@ class ProcessLauncher:
         self._free_slot(attempt)
         code = process.exit_code()
         process.release()
-        if process.is_supervised and process.recorded_code() is None:
-            process.record_end(code)
+        process.conclude(code)
         event, error = self._outcome_of(process, code)
-        if not process.is_supervised:
-            remove_files(process.files, survive=process.settings.survive or process.child is None)
+        process.remove_files()
         run_id = process.run_id if process.pid else None
         process.sink(report_of(self._clock, process.launch.run, event, error, run_id))
         self._schedule()
@@ -475,15 +343,11 @@ class ProcessLauncher:
         return RunEvent.FAILED, status
 
     def _output_of(self, process: Process, code: int | None) -> bytes:
-        """Return the output of an ended process; that of a supervised one is read for errors alone."""
-        if not process.is_supervised and is_empty(process.files.output):
+        """Return the output of a process that ended with a code."""
+        if is_empty(process.files.output):
             return b""
-        if not process.is_supervised:
-            first, last, size = kept_parts(process.files.output, process.settings.max_output)
-            return joined(self._without_token(process, first), self._without_token(process, last), size)
-        if code in process.settings.success_exit_codes and self._on_output is None:
-            return b""
-        return read_log(process.files.status)
+        first, last, size = kept_parts(process.files.output, process.settings.max_output)
+        return joined(self._without_token(process, first), self._without_token(process, last), size)
 
     def _without_token(self, process: Process, part: bytes) -> bytes:
         secret = self._secret
@@ -491,7 +355,7 @@ class ProcessLauncher:
 
     def _trim(self) -> None:
         self._trimmer = None
-        for process in (each for each in self._running.values() if each.supervisor is None):
+        for process in (each for each in self._running.values() if each.is_trimmed):
             output, trimmed = process.files.output, process.trimmed
             process.trimmed = trim(output, process.settings.max_output, trimmed, size_of(output))
         if self._running:
@@ -507,8 +371,6 @@ class ProcessLauncher:
             error = "ended on request before it started"
             waiting.sink(report_of(self._clock, run, RunEvent.CANCELLED, error))
             self._note_idle()
-        if attempt in self._starting:
-            self._unwanted.add(attempt)
         process = self._running.get(attempt)
         # A process that has exited already is reported as such, not as ended on request.
         if process is not None and process.ending is None and not process.ended:
@@ -527,16 +389,11 @@ class ProcessLauncher:
         if not await self._exits_in_time(process):
             process.signal(signal.SIGKILL)
             await process.gone.wait()
-            await self._wait_for_members(process)
-        process.remove_cgroup()
+            await self._wait_for_killed(process)
         self._finish(attempt, process)
 
-    async def _wait_for_members(self, process: Process) -> None:
-        """Wait a moment until killed processes are gone; a kill is not immediate."""
-        for _ in range(KILL_POLLS):
-            if not process.is_supervised or not process.members():
-                return
-            await sleep_for(self._clock, GROUP_POLL_S)
+    async def _wait_for_killed(self, process: Process) -> None:
+        """Wait for the processes of a killed run; those of one session end with the kill."""
 
     async def _exits_in_time(self, process: Process) -> bool:
         """Return whether a process and its group exited within the grace period."""
@@ -556,11 +413,8 @@ class ProcessLauncher:
         return False
 
     def _grace_of(self, process: Process) -> float:
-        """Return how long a process has between SIGTERM and SIGKILL; a supervised one as its job says."""
-        if not process.is_supervised:
-            return self._grace_s
-        job = process.launch.job
-        return compiled_job(job.definition, job.identity).policy.replace_grace.total_seconds()
+        """Return how many seconds a process has between SIGTERM and SIGKILL."""
+        return self._grace_s
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the processes, or leave them running for the next owner to adopt."""
@@ -573,8 +427,6 @@ class ProcessLauncher:
             self._trimmer.cancel()
             self._trimmer = None
         self._watched.close()
-        if self._supervisors is not None:
-            self._supervisors.close()
 
     def _abandon(self) -> None:
         left = [*self._waiting.values(), *(waiting for _, waiting in self._retries.values())]
@@ -603,15 +455,6 @@ class ProcessLauncher:
 
     async def adopt(self, runs: Sequence[Launch], sink: ReportSink) -> frozenset[str]:
         """Find processes by number and start time, or by their environment where no number is recorded."""
-        if self._supervisors is not None:
-            # Every start that an earlier owner requested has its record from here on.
-            self._supervisors.open()
-            return frozenset(
-                each.run.key
-                for each in runs
-                if self._resume((each.run.key, each.run.attempt), sink)
-                or self._adopt_supervised((each.run.key, each.run.attempt), each, sink)
-            )
         unnumbered = {each.run.key for each in runs if each.run.run_id is None}
         unnamed = sessions_of(unnumbered, launcher_id_of(self._folder))
         adopted = set()
@@ -642,7 +485,7 @@ class ProcessLauncher:
         if not os.path.exists(files.output):
             return False
         try:
-            settings = _settings_of(launch.job.launcher)
+            settings = settings_of(launch.job.launcher)
         except InputError:
             # The job has another launcher by now; the process is still the one that was started.
             settings = ProcessSettings(command=("",))
@@ -654,165 +497,18 @@ class ProcessLauncher:
         self._watch_again(attempt, process)
         return True
 
-    def _adopt_supervised(self, attempt: Attempt, launch: Launch, sink: ReportSink) -> bool:
-        """Watch a supervised process again, or report its recorded end; False where that is lost."""
-        files = self._files_of(attempt)
-        record = read_record(files.status) or self._claim(files, launch)
-        if record is None:
-            job = launch.job
-            if compiled_job(job.definition, job.identity).policy.on_orphan is OnOrphan.RESTART:
-                return False
-            sink(report_of(self._clock, launch.run, RunEvent.LAUNCH_FAILED, NEVER_STARTED))
-            return True
-        try:
-            settings = _settings_of(launch.job.launcher)
-        except InputError:
-            settings = ProcessSettings(command=("",))
-        process = supervised_process(launch, sink, settings, files, record)
-        is_this_boot = record.get("boot") == self._boot
-        lives = is_this_boot and not process.ended
-        if not lives and not process.has_exit_code():
-            return False
-        if not launch.run.acked and process.pid:
-            sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
-        self._watch_again(attempt, process)
-        return True
-
-    def _claim(self, files: Files, launch: Launch) -> Record | None:
-        """Create the record of a run that was never started, so that no late supervisor starts it.
-
-        Return the record of one that has just started it, or None.
-        """
-        run = launch.run
-        never: Record = {"state": NEVER, "identity": run.identity, "nominal_time": run.nominal_time}
-        try:
-            os.close(create_record(files.status, never))
-        except FileExistsError:
-            return read_record(files.status)
-        return None
-
     def _watch_again(self, attempt: Attempt, process: Process) -> None:
         self._watch(attempt, process)
-        if not process.exists or (process.is_supervised and process.ended):
+        if self._has_exited(process):
             # It exited before the pidfd was opened, which therefore refers to another process.
             self._watched.remove(process.pidfd)
             process.release()
             asyncio.get_running_loop().call_soon(self._on_exit, attempt, process)
 
+    def _has_exited(self, process: Process) -> bool:
+        return not process.exists
+
 
 def _check_bound(name: str, most: int | None) -> None:
     if most is not None and most < 1:
         raise InvalidOptionError(option=name, value=most, reason="must be at least 1")
-
-
-def supervised_process(
-    launch: Launch, sink: ReportSink, settings: ProcessSettings, files: Files, record: Record
-) -> Process:
-    """Return the process of a record: the supervisor's reply, or its file."""
-
-    def number(name: str) -> int:
-        value = record.get(name)
-        return value if isinstance(value, int) else 0
-
-    supervisor = number("supervisor"), number("supervisor_started")
-    return Process(launch, sink, settings, number("pid"), number("started"), files, supervisor=supervisor)
-
-
-def read_log(record: str) -> bytes:
-    """Return the kept output of an ended run, by the path of its record; nothing where there is none."""
-    try:
-        return gzip.decompress(Path(f"{record.removesuffix(RECORD)}.log").read_bytes())
-    except (OSError, EOFError, zlib.error):
-        return b""
-
-
-def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
-
-
-def _stream(value: Stream) -> object:
-    """Return where a stream goes, as a supervisor reads it."""
-    return dict(value) if isinstance(value, tuple) else value
-
-
-def inherited_env(options: ProcessOptions) -> Mapping[bytes, bytes]:
-    """Return the variables of this process's environment that its processes inherit."""
-    return {name: value for name, value in os.environb.items() if options.inherits(os.fsdecode(name))}
-
-
-def env_of(
-    inherited: Mapping[bytes, bytes],
-    launch: Launch,
-    settings: ProcessSettings,
-    *,
-    secret: bytes | None = None,
-) -> Mapping[bytes, bytes]:
-    """Return the environment of a process: inherited variables, those of the settings, and the run's.
-
-    With a `secret` it has the run's token.
-    """
-    run, facts = launch.run, {} if launch.payload is None else launch.payload.facts
-    interval = launch.data_interval
-    token = None if secret is None else run_token_of(secret, run.key)
-    chosen = _chosen_time(launch)
-    optional = {
-        b"KRON_RUN_TOKEN": token,
-        b"KRON_REQUEST_ID": plain_request_of(launch),
-        b"KRON_CHOSEN_TIME": None if chosen is None else rfc3339(chosen),
-    }
-    return {
-        **inherited,
-        **_encoded(dict(settings.env)),
-        **{f"{RESERVED_PREFIX}{name.upper()}".encode(): value.encode() for name, value in facts.items()},
-        b"KRON_IDENTITY": run.identity.encode(),
-        b"KRON_PERIOD_ID": rfc3339(run.nominal_time).encode(),
-        b"KRON_NOMINAL_TIME": rfc3339(run.nominal_time).encode(),
-        b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
-        b"KRON_ATTEMPT": b"%d" % run.attempt,
-        b"KRON_FENCING_TOKEN": b"%d" % run.token,
-        b"KRON_DATA_INTERVAL_START": rfc3339(interval.start).encode(),
-        b"KRON_DATA_INTERVAL_END": rfc3339(interval.end).encode(),
-        **{name: text.encode() for name, text in optional.items() if text is not None},
-    }
-
-
-def _chosen_time(launch: Launch) -> EpochSeconds | None:
-    """Return the time that was chosen in the window; None if the job has no schedule, as a task of a DAG."""
-    if launch.interval is not None:
-        return None
-    run = launch.run
-    return compiled_job(launch.job.definition, run.identity).chosen_time(run.identity, run.nominal_time)
-
-
-def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
-    """Return the number of a process and when it started; 0 and 0 where neither is known."""
-    if run.run_id is not None:
-        number, _, started = run.run_id.partition(":")
-        if number.isdigit() and started.isdigit():
-            return int(number), int(started)
-    stat = None if pid is None else stat_of(pid)
-    return (0, 0) if pid is None or stat is None else (pid, stat.started)
-
-
-def _build(_: str, context: LauncherContext) -> ProcessLauncher:
-    options = context.config.get(ProcessOptions)
-    launcher = ProcessLauncher(
-        context.clock, options.folder, on_output=options.on_output, secret=context.secret
-    )
-    if options.max_per_tenant is not None:
-        launcher.limit_tenants(options.max_per_tenant)
-    if options.supervised:
-        launcher.supervise()
-    launcher.env = inherited_env(options)
-    # The configuration of a worker does not change, so each launcher object is checked once.
-    launcher.check = lru_cache(maxsize=MAX_CACHED)(partial(check_start, context.config))
-    return launcher
-
-
-PROCESS = LauncherKind(
-    name=ProcessSettings.kind,
-    read=ProcessSettings.read,
-    schema=ProcessSettings.schema(),
-    traits={ProcessSettings.kind: ProcessLauncher.traits},
-    build=_build,
-)

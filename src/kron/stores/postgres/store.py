@@ -17,11 +17,15 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
     OpenRuns,
     PruneBounds,
     PruneCursor,
     PrunedBatch,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -66,7 +70,9 @@ from kron.stores.row import (
     MAX_NOTICES,
     attempt_of,
     clock_of,
+    counts_of,
     definitions_by_job,
+    groups_of,
     incident_of,
     job_of,
     notice_of,
@@ -77,6 +83,7 @@ from kron.stores.row import (
     reopened_of,
     run_of,
     runs_of,
+    tallies_of,
 )
 from kron.stores.statement import (
     FOR_EVER,
@@ -84,9 +91,13 @@ from kron.stores.statement import (
     audit_statement,
     count_statement,
     cursor_values,
+    groups_statement,
     jobs_statement,
+    made_statement,
     runs_clauses,
+    span_values,
     statements,
+    tally_statement,
 )
 
 SQL, PRUNE_SQL = statements("postgres"), statements("postgres", "prune")
@@ -418,6 +429,12 @@ class PostgresStore:
             values = {"namespace": namespace, "limit": limit}
             return readable(await rows_of(connection, SQL["clock_records"], values), clock_of)
 
+    async def read_clock(self) -> int | None:
+        """Return the database's clock in milliseconds."""
+        async with self._reading() as connection:
+            ((now,),) = await rows_of(connection, SQL["database_now"], {"now": None})
+        return int(now)
+
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the outage of a shard that no worker owns now; None while a worker owns it."""
         async with self._reading() as connection:
@@ -466,8 +483,7 @@ class PostgresStore:
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs with a name later than `after`, sorted by name."""
-        values = {**wanted._asdict(), "namespace": namespace, "after": after, "limit": limit}
-        values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
+        values = {**_filter_values(wanted), "namespace": namespace, "after": after, "limit": limit}
         async with self._reading() as connection:
             rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
@@ -479,11 +495,32 @@ class PostgresStore:
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
-        values = {**wanted._asdict(), "namespace": namespace}
-        values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
+        values = {**_filter_values(wanted), "namespace": namespace}
         async with self._reading() as connection:
             ((count,),) = await rows_of(connection, count_statement(SQL, wanted), values)
         return int(count)
+
+    async def group_jobs(
+        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
+    ) -> list[JobGroup]:
+        """Return groups of jobs, the largest first."""
+        values = {**_filter_values(wanted), "namespace": namespace, "limit": limit}
+        async with self._reading() as connection:
+            return groups_of(await rows_of(connection, groups_statement(SQL, wanted, singly=singly), values))
+
+    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in each part of an interval."""
+        values = {**_filter_values(wanted), **span_values(span), "namespace": namespace}
+        async with self._reading() as connection:
+            return dict(await rows_of(connection, made_statement(SQL, wanted), values))
+
+    async def tally_runs(
+        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
+    ) -> list[TagCount]:
+        """Count the runs and the aggregated periods of some jobs by tag and status."""
+        values = {**_filter_values(wanted), **span_values(span), "namespace": namespace}
+        async with self._reading() as connection:
+            return tallies_of(await rows_of(connection, tally_statement(SQL, wanted, not_ok=not_ok), values))
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
@@ -544,6 +581,17 @@ class PostgresStore:
         values = {"namespace": namespace, "names": texts(list(dict.fromkeys(identities))), "limit": limit}
         async with self._reading() as connection:
             return runs_of(await rows_of(connection, SQL["newest_runs"], values))[0]
+
+    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
+        """Count a job's runs by status in parts of an interval."""
+        values = {
+            "namespace": namespace,
+            "name": identity,
+            "starts": list(bounds[:-1]),
+            "ends": list(bounds[1:]),
+        }
+        async with self._reading() as connection:
+            return counts_of(await rows_of(connection, SQL["run_counts"], values))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
@@ -661,6 +709,12 @@ class PostgresStore:
             else:
                 return answer
         raise AssertionError("the last attempt returns or raises")
+
+
+def _filter_values(wanted: JobFilter) -> dict[str, Any]:
+    """Return the parameters of a filter of jobs."""
+    lists = {name: texts(getattr(wanted, name) or ()) for name in ("names", "users", "definitions")}
+    return {**wanted._asdict(), **lists}
 
 
 def oldest_of(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:

@@ -18,6 +18,8 @@ SQL = statements("postgres")
 _log = logging.getLogger("kron.stores")
 # Backoff before a listener reconnects: the first delay and the longest.
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
+# How long a cancelled listener may take before it is cancelled again, in seconds.
+CANCEL_AGAIN_S = 0.1
 JOBS, LEASES, DRAINS = "jobs", "leases", "drains"
 
 
@@ -66,10 +68,14 @@ class PostgresWatch:
         """Stop listening."""
         self._is_closed = True
         listener, self._listener = self._listener, None
-        if listener is not None:
+        if listener is None:
+            return
+        # In Python 3.11 a cancellation that meets the end of a wait of psycopg is lost (`asyncio.wait_for`).
+        while not listener.done():
             listener.cancel()
-            with suppress(asyncio.CancelledError):
-                await listener
+            await asyncio.wait([listener], timeout=CANCEL_AGAIN_S)
+        with suppress(asyncio.CancelledError):
+            await listener
 
     async def _listen(self) -> None:
         """Listen until closed; after a failure reconnect with backoff."""

@@ -1,13 +1,11 @@
 """DAG runs in a SQLite file, or in memory, over a separate connection."""
 
-import asyncio
 import sqlite3
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kron.core.errors import StoreUnavailableError
 from kron.stores.dag import DagTables, Row, Work, dag_statements
-from kron.stores.sqlite.store import MEMORY, connect
+from kron.stores.sqlite.file import MEMORY, SqliteFile
 from kron.stores.sqlite.write import Writing
 
 SQL = dag_statements(lambda name: f":{name}")
@@ -42,30 +40,20 @@ class SqliteDatabase:
     """One connection; SQLite has one writer, so every transaction is exclusive."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._mutex = asyncio.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteFile(path)
 
     async def do(self, work: Work[T], *, exclusive: bool = False) -> T:
         """Run work in one transaction."""
-        async with self._mutex:
-            return await asyncio.to_thread(self._do, work)
 
-    def _do(self, work: Work[T]) -> T:
-        try:
-            if self._connection is None:
-                self._connection = connect(self._path)
-            with Writing(self._connection) as connection:
+        def in_transaction(connection: sqlite3.Connection) -> T:
+            with Writing(connection):
                 return _driven(work(SqliteTransaction(connection)))
-        except (sqlite3.Error, OSError) as cause:
-            raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause
+
+        return await self._file.do(in_transaction)
 
     async def close(self) -> None:
         """Close the file."""
-        async with self._mutex:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await asyncio.to_thread(connection.close)
+        await self._file.close()
 
 
 def _driven(work: Coroutine[Any, Any, T]) -> T:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
-from pathlib import Path
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreUnavailableError
-from kron.core.plan.incident import KILLED, STOPPED, absence_after, incidents_of_new, parsed_detail
+from kron.core.plan.incident import incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
     AuditCursor,
@@ -19,11 +19,15 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
     OpenRuns,
     PruneBounds,
     PruneCursor,
     PrunedBatch,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -40,26 +44,18 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import (
-    NO_PREDECESSORS,
-    Change,
-    JobState,
-    LoadResult,
-    Ownership,
-    Predecessor,
-    WriteResult,
-)
-from kron.core.shard import SHARDS
+from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
 from kron.ports import News, Watch
-from kron.stores.drain import KEEP_DRAIN_MS, SEEN_MS, with_drains
-from kron.stores.migration import bring_up, make_private
+from kron.stores.drain import KEEP_DRAIN_MS
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
     MAX_EXCURSIONS,
     MAX_NOTICES,
     attempt_of,
     clock_of,
+    counts_of,
     definitions_by_job,
+    groups_of,
     incident_of,
     job_of,
     notice_of,
@@ -70,8 +66,18 @@ from kron.stores.row import (
     reopened_of,
     run_of,
     runs_of,
+    tallies_of,
 )
-from kron.stores.sqlite.lock import Lock
+from kron.stores.sqlite.file import (
+    BUSY_MS,
+    CACHE_KIB,
+    MAX_STEPS,
+    MEMORY,
+    STEPS_PER_CHECK,
+    StepBudget,
+    connect,
+)
+from kron.stores.sqlite.lease import Lock, SqliteLease
 from kron.stores.sqlite.write import (
     CLEAN,
     MANY_ROWS,
@@ -91,6 +97,7 @@ from kron.stores.sqlite.write import (
     prepared_rows,
     refused,
     removal,
+    translated,
     write_or_refuse,
 )
 from kron.stores.statement import (
@@ -99,62 +106,16 @@ from kron.stores.statement import (
     audit_statement,
     count_statement,
     cursor_values,
+    groups_statement,
     jobs_statement,
+    made_statement,
     runs_clauses,
+    span_values,
     statements,
+    tally_statement,
 )
 
-MEMORY = ":memory:"
-# The steps SQLite's virtual machine may take for one listing, about a minute's work, and between two checks.
-MAX_STEPS, STEPS_PER_CHECK = 4_000_000_000, 100_000
-# How long a statement waits for another process's write before it fails.
-BUSY_MS = 5_000
-
 T = TypeVar("T")
-
-
-def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
-    if path != MEMORY:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        make_private(path)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
-        if path != MEMORY:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-        bring_up(connection)
-        connection.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-class StepBudget:
-    """Interrupts a query that takes too many steps; SQLite calls it as a progress handler."""
-
-    def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._max_checks = steps // STEPS_PER_CHECK
-        self._checks = 0
-
-    def reset(self) -> None:
-        """Start counting for another query."""
-        self._checks = 0
-
-    def __call__(self) -> bool:
-        """Return whether the query is to be interrupted."""
-        self._checks += 1
-        return self._checks > self._max_checks
-
-
-def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Run work with a database; its errors become StoreError."""
-    try:
-        return work(*arguments)
-    except (sqlite3.Error, OSError) as cause:
-        raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")
@@ -167,13 +128,14 @@ MAX_TRIES = 10
 class SqliteStore:
     """A store in one SQLite file, or in memory. Every call is one transaction in the store's own thread."""
 
-    def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
+    def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> None:
         self._path = path
-        self._busy_ms = busy_ms
+        self._busy_ms, self._cache_kib = busy_ms, cache_kib
         self._thread = ThreadPoolExecutor(1, "kron-store")
         # The last work submitted to the thread; until it is done, later calls queue behind it.
         self._latest: Future[Any] | None = None
         self._lock = Lock(path, in_memory=path == MEMORY)
+        self._file_lease = SqliteLease(self._lock)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
         self._transactions: Transactions | None = None
@@ -193,19 +155,7 @@ class SqliteStore:
         return await self._do(self._acquire, namespace, owner)
 
     def _acquire(self, namespace: str, owner: str) -> Ownership:
-        self._lock.acquire(namespace, owner)
-        try:
-            values = {"namespace": self._number_of(namespace), "owner": owner}
-            with self._writing() as connection:
-                before = _last_owner(connection, values)
-                (token,) = connection.execute(SQL["take_over"], values).fetchone()
-                (high,) = connection.execute(SQL["high"], values).fetchone()
-        except BaseException:
-            self._lock.release(namespace)
-            raise
-        shards, predecessor = range(SHARDS), before
-        known = dict.fromkeys(shards, predecessor) if predecessor is not None else NO_PREDECESSORS
-        return Ownership(namespace, owner, dict.fromkeys(shards, token), high=high, predecessors=known)
+        return self._file_lease.acquire(self._open(), self._number_of(namespace), namespace, owner)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
@@ -218,24 +168,14 @@ class SqliteStore:
         await self._do(self._release, ownership, now)
 
     def _release(self, ownership: Ownership, now: int | None) -> None:
-        number = self._number_of(ownership.namespace)
-        values = {"namespace": number, "token": ownership.token, "now": now}
-        with self._writing() as connection:
-            is_mine = connection.execute(SQL["release"], values).rowcount == 1
-        if is_mine:
-            self._lock.release(ownership.namespace)
+        self._file_lease.release(self._open(), self._number_of(ownership.namespace), ownership, now)
 
     async def is_drained(self, namespace: str, owner: str, *, now: int) -> bool:
         """Say whether a person asked this worker to drain; if so, note that it was heard from."""
         return await self._do(self._is_drained, namespace, owner, now)
 
     def _is_drained(self, namespace: str, owner: str, now: int) -> bool:
-        values: dict[str, object] = {"namespace": self._number_of(namespace), "owner": owner, "now": now}
-        rows = self._all(SQL["drain"], values)
-        if rows and now - (rows[0][0] or 0) >= SEEN_MS:
-            with self._writing() as connection:
-                connection.execute(SQL["saw_drained"], values)
-        return bool(rows)
+        return self._file_lease.is_drained(self._open(), self._number_of(namespace), owner, now)
 
     def abandon(self) -> None:
         """Close the file and release every lock at once, without writing, as a killed process would."""
@@ -547,30 +487,23 @@ class SqliteStore:
         rows = await self._do(self._of_namespace, SQL["clock_records"], namespace, values)
         return readable(rows, clock_of)
 
+    async def read_clock(self) -> int | None:
+        """Return None: a file is on its host, whose clock every process reads."""
+        return None
+
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the outage of a namespace that no worker owns now; None while a worker owns it."""
         return await self._do(self._absence, namespace)
 
     def _absence(self, namespace: str) -> IncidentRecord | None:
-        if self._lock.is_held(namespace):
-            return None
-        values: dict[str, object] = {"namespace": self._number_of(namespace)}
-        return absence_after(*(_last_owner(self._open(), values) or ()))
+        return self._file_lease.absence(self._open(), self._number_of(namespace), namespace)
 
     async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
         """Return the worker of a namespace, which leases all shards; its lock shows whether it lives."""
         return await self._do(self._leases, namespace)
 
     def _leases(self, namespace: str) -> list[WorkerLease]:
-        values: dict[str, object] = {"namespace": self._number_of(namespace)}
-        owner, *_ = next(iter(self._all(SQL["lease"], values)), (None,))
-        leases = []
-        if owner is not None:
-            rows = self._all(SQL["last_take_over"], {**values, "owner": owner})
-            taken_at, detail = next(iter(rows), (None, None))
-            lease = WorkerLease(owner, tuple(range(SHARDS)), self._lock.is_held(namespace), taken_at=taken_at)
-            leases.append(lease._replace(version=parsed_detail(detail).get("version")))
-        return with_drains(leases, self._all(SQL["drains"], values))
+        return self._file_lease.leases(self._open(), self._number_of(namespace), namespace)
 
     async def version(self) -> str:
         """Return a text that changes with every write: of other connections, and of this one."""
@@ -587,7 +520,7 @@ class SqliteStore:
         return readable(rows, attempt_of)
 
     def _of_job(
-        self, statement: str, namespace: str, identity: str, values: dict[str, int]
+        self, statement: str, namespace: str, identity: str, values: Mapping[str, object]
     ) -> list[tuple[Any, ...]]:
         jobs = self._jobs(namespace, [identity])
         return self._all(statement, {**values, "job": jobs[0].number}) if jobs else []
@@ -607,8 +540,7 @@ class SqliteStore:
     ) -> list[FoundJob]:
         """Return jobs with a name later than `after`, sorted by name."""
         store = self._reader()
-        lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
-        values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
+        values = {**_filter_values(wanted), "after": after, "limit": limit}
         rows = await store._do(store._of_namespace, jobs_statement(SQL, wanted), namespace, values)
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
@@ -620,7 +552,7 @@ class SqliteStore:
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
         store = self._reader()
-        values = {**wanted._asdict(), "names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
+        values = _filter_values(wanted)
         rows = await store._do(store._of_namespace, count_statement(SQL, wanted), namespace, values)
         return int(rows[0][0])
 
@@ -630,6 +562,27 @@ class SqliteStore:
         values: dict[str, object] = {"now": now, "limit": limit}
         rows = await store._do(store._of_namespace, SQL["count_open_runs"], namespace, values)
         return OpenRuns(**dict(rows))
+
+    async def group_jobs(
+        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
+    ) -> list[JobGroup]:
+        """Return groups of jobs, the largest first."""
+        store, statement = self._reader(), groups_statement(SQL, wanted, singly=singly)
+        values = {**_filter_values(wanted), "limit": limit}
+        return groups_of(await store._do(store._of_namespace, statement, namespace, values))
+
+    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in each part of an interval."""
+        store, values = self._reader(), {**_filter_values(wanted), **span_values(span)}
+        return dict(await store._do(store._of_namespace, made_statement(SQL, wanted), namespace, values))
+
+    async def tally_runs(
+        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
+    ) -> list[TagCount]:
+        """Count the runs and the aggregated periods of some jobs by tag and status."""
+        store, statement = self._reader(), tally_statement(SQL, wanted, not_ok=not_ok)
+        values = {**_filter_values(wanted), **span_values(span)}
+        return tallies_of(await store._do(store._of_namespace, statement, namespace, values))
 
     async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
         """Count the open runs of each of some users."""
@@ -675,6 +628,12 @@ class SqliteStore:
         store = self._reader()
         values: dict[str, object] = {"names": json.dumps(list(dict.fromkeys(identities))), "limit": limit}
         return runs_of(await store._do(store._of_namespace, SQL["newest_runs"], namespace, values))[0]
+
+    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
+        """Count a job's runs by status in parts of an interval."""
+        store = self._reader()
+        values: dict[str, object] = {"parts": json.dumps(list(pairwise(bounds)))}
+        return counts_of(await store._do(store._of_job, SQL["run_counts"], namespace, identity, values))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
@@ -777,7 +736,7 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = connect(self._path, self._busy_ms)
+            self._connection = connect(self._path, self._busy_ms, self._cache_kib)
             self._transactions = Transactions(self._connection)
             if self.budget is not None:
                 self._connection.set_progress_handler(self.budget, STEPS_PER_CHECK)
@@ -800,7 +759,7 @@ class SqliteStore:
         if self._path == MEMORY or self._is_closed:
             return self
         if self._replica is None:
-            self._replica = SqliteStore(self._path, busy_ms=self._busy_ms)
+            self._replica = SqliteStore(self._path, busy_ms=self._busy_ms, cache_kib=self._cache_kib)
             self._replica.budget = StepBudget(self.max_steps)
         return self._replica
 
@@ -830,22 +789,6 @@ class SqliteWatch:
         """Stop watching."""
 
 
-def _last_owner(connection: sqlite3.Connection, values: Mapping[str, object]) -> Predecessor | None:
-    """Return the last owner of a lease: one that is still named in it ended without a stop.
-
-    Nothing is written while a worker is idle: the last known of it is its last write. Writes of people are
-    not counted, which may come after its end.
-    """
-    lease = connection.execute(SQL["lease"], values).fetchone()
-    if lease is None:
-        return None
-    owner, last_owner, released_at = lease
-    if owner is not None:
-        (seen,) = connection.execute(SQL["last_seen"], {**values, "owner": owner}).fetchone()
-        return Predecessor(owner, max(seen, released_at or 0), KILLED)
-    return None if last_owner is None else Predecessor(last_owner, released_at or 0, STOPPED)
-
-
 def _json_list(keys: Sequence[object]) -> str:
     """Return keys as the JSON list that a statement reads; a compound key is JSON already."""
     return f"[{','.join(map(str, keys))}]"
@@ -872,3 +815,9 @@ def _as_json(name: str) -> str:
     """Return a statement that reads the rows of another as one JSON text."""
     columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
     return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"  # noqa: S608 - a statement of this package
+
+
+def _filter_values(wanted: JobFilter) -> dict[str, object]:
+    """Return the parameters of a filter of jobs."""
+    lists = {name: json.dumps(getattr(wanted, name)) for name in ("names", "users", "definitions")}
+    return {**wanted._asdict(), **lists}

@@ -1,28 +1,22 @@
 """Workflows and recorded starts in the service's SQLite file, over a separate connection."""
 
-import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
-from kron.stores.sqlite.store import MEMORY, connect
+from kron.stores.sqlite.file import MEMORY, SqliteFile
 from kron.stores.sqlite.write import Writing
 from kron.stores.statement import statements
 
 SQL = statements("sqlite", "workflow")
-T = TypeVar("T")
 
 
 class SqliteWorkflows:
     """Workflow versions and recorded starts."""
 
     def __init__(self, path: str = MEMORY) -> None:
-        self._path = path
-        self._mutex = asyncio.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteFile(path)
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
         """Store a version unless a published one exists; return the stored one."""
@@ -36,18 +30,18 @@ class SqliteWorkflows:
             connection.execute(SQL["replace_draft"], {**record._asdict(), "draft": stored.dag})
             return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
 
-        return await self._do(work)
+        return await self._file.do(work)
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
         """Return a version, or None."""
         values = {"workflow_id": workflow_id, "version": version}
-        row = await self._do(lambda connection: connection.execute(SQL["workflow"], values).fetchone())
+        row = await self._file.do(lambda connection: connection.execute(SQL["workflow"], values).fetchone())
         return None if row is None else WorkflowRecord._make(row)
 
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
         values = {"workflow_id": workflow_id, "limit": limit}
-        rows = await self._do(
+        rows = await self._file.do(
             lambda connection: connection.execute(SQL["workflow_versions"], values).fetchall()
         )
         return list(map(WorkflowVersion._make, rows))
@@ -58,7 +52,9 @@ class SqliteWorkflows:
         """Return the workflows by name, from a name on."""
         owners = None if users is None else json.dumps(list(users))
         values = {"users": owners, "after": after, "limit": limit}
-        rows = await self._do(lambda connection: connection.execute(SQL["workflow_names"], values).fetchall())
+        rows = await self._file.do(
+            lambda connection: connection.execute(SQL["workflow_names"], values).fetchall()
+        )
         return [name for (name,) in rows]
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
@@ -73,7 +69,7 @@ class SqliteWorkflows:
                 workflow_id, version, accepted = connection.execute(SQL["known_start"], values).fetchone()
             return RecordedStart(workflow_id, version, bool(accepted))
 
-        return await self._do(work)
+        return await self._file.do(work)
 
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
         """Mark a start as accepted, or remove its record."""
@@ -82,26 +78,11 @@ class SqliteWorkflows:
             with Writing(connection):
                 connection.execute(SQL["accept_start" if accepted else "drop_start"], _values_of(start))
 
-        await self._do(work)
+        await self._file.do(work)
 
     async def close(self) -> None:
         """Close the file."""
-        async with self._mutex:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await asyncio.to_thread(connection.close)
-
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        async with self._mutex:
-            return await asyncio.to_thread(self._translated, work)
-
-    def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            if self._connection is None:
-                self._connection = connect(self._path)
-            return work(self._connection)
-        except (sqlite3.Error, OSError) as cause:
-            raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause
+        await self._file.close()
 
 
 def _values_of(start: StartRequest) -> dict[str, object]:

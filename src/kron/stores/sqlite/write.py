@@ -3,13 +3,14 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
+from kron.core.errors import StoreUnavailableError
 from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
@@ -27,6 +28,7 @@ from kron.stores.row import CHANGED_JOB, GROUPS, check_keys, storable, writer
 from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
+T = TypeVar("T")
 CLEAN = WriteResult(frozenset(), frozenset())
 # From this number of rows on, a worker's statement gets them as one JSON text.
 MANY_ROWS = 8
@@ -435,3 +437,11 @@ class Writing:
             # Also after a commit that failed, as on a full disk: the next transaction must find none open.
             with suppress(sqlite3.Error):
                 self._connection.rollback()
+
+
+def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Run work with a database; its errors become StoreError."""
+    try:
+        return work(*arguments)
+    except (sqlite3.Error, OSError) as cause:
+        raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause

@@ -1,10 +1,20 @@
 # ruff: noqa: D102 - the name of a test is its sentence
-"""The read port: history newest first, listings, and the audit log."""
+"""The read port: history newest first, listings, the audit log, and runs counted by group."""
 
 import json
 
 from kron.core.job.outcome import Reason
-from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import (
+    AuditCursor,
+    AuditFilter,
+    JobFilter,
+    JobGroup,
+    OpenRuns,
+    RunCount,
+    RunCursor,
+    RunSpan,
+    TagCount,
+)
 from kron.core.plan.record import AuditRecord, RunKind, RunRecord, RunStatus, request_key_of
 from kron.ports import Store
 from kron.testing.contract.sample import (
@@ -24,6 +34,9 @@ from kron.testing.contract.sample import (
     stored,
     written,
 )
+
+# Another definition than that of the samples.
+OTHER = '{"schedule":"0 0 * * 0","timezone":"UTC"}'
 
 
 class HistoryContract:
@@ -144,6 +157,28 @@ class HistoryContract:
         assert found == {name: await store.runs(SPACE, name, limit=3) for name in ("one", "two")}
         assert [run.kind for run in found["two"]] == [RunKind.PERIOD, RunKind.MANUAL, RunKind.PERIOD]
         assert await store.newest_runs(SPACE, [], limit=3) == {}
+
+    async def test_the_runs_of_a_job_are_counted_by_status_between_bounds(self, store: Store) -> None:
+        ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")
+        await stored(store, a_job(), a_job("other"))
+        await stored(store, a_job(), namespace=ELSEWHERE)
+        made = [an_end(a_run(nominal_time=NOON + n)) for n in range(5)]
+        made[3] = made[3]._replace(status=RunStatus.FAILED)
+        retried = a_run(nominal_time=NOON + 10, status=RunStatus.FAILED, due_at=NOW)
+        more = [retried, a_run(nominal_time=NOON + 11), a_run(nominal_time=NOON + 20)]
+        requested = an_end(_manual(NOON, "request"))
+        await written(store, ownership, *made, requested, *more, an_end(a_run("other", NOON)))
+        await written(store, elsewhere, an_end(a_run()))
+        bounds = [NOON - 60, NOON, NOON + 4, NOON + 10, NOON + 12]
+        assert sorted(await store.run_counts(SPACE, "backup", bounds=bounds)) == [
+            RunCount(1, RunStatus.FAILED, 1),
+            RunCount(1, RunStatus.SUCCESS, 4),
+            RunCount(2, RunStatus.SUCCESS, 1),
+            RunCount(3, RunStatus.PENDING, 1),
+            RunCount(3, RunStatus.STARTED, 1),
+        ]
+        assert await store.run_counts(SPACE, "unknown", bounds=bounds) == []
+        assert await store.run_counts(SPACE, "backup", bounds=[NOON, NOON]) == []
 
     async def test_the_runs_of_some_users_jobs_are_read(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
@@ -350,3 +385,88 @@ class AuditContract:
         entry = an_entry(who='"a,b}{\\', after=json.dumps({"error": 'NUL \0 "quoted" {braces}'}))
         await store.put(SPACE, created=[], changed=[], audit=[entry], now=NOW)
         assert await listed(store) == [entry]
+
+
+def _profile_of(*tags: str) -> str:
+    """Return the profile of a job with some tags."""
+    return json.dumps({"tags": tags})
+
+
+def _at(name: str, second: int, **fields: object) -> RunRecord:
+    """Return a run that stands some seconds after noon."""
+    at = NOW + 1000 * second
+    run = a_run(name, NOON + second, fire_time=at, created_at=at, **fields)
+    return run if run.started_at is None else run._replace(started_at=at)
+
+
+class TallyContract:
+    """Jobs are grouped by definition, tag and state, and runs counted by tag and status."""
+
+    async def test_jobs_are_grouped_by_definition_first_tag_and_state(self, store: Store) -> None:
+        await stored(
+            store,
+            *(a_job(name, profile=_profile_of("x", "y")) for name in "cab"),
+            a_job("d", profile=_profile_of("y")),
+            a_job("e", paused=1),
+            a_job("f", suspended=1),
+            a_job("g", remaining=3),
+            a_job("h", definition=OTHER),
+            a_job("gone", deleted_at=NOW),
+        )
+        await stored(store, a_job("elsewhere"), namespace=ELSEWHERE)
+        found = await store.group_jobs(SPACE, JobFilter(), limit=10)
+        assert found == [
+            JobGroup(DEFINITION, "x", False, False, 3, "a"),
+            JobGroup(DEFINITION, None, True, False, 2, "e"),
+            JobGroup(DEFINITION, "y", False, False, 1, "d"),
+            JobGroup(DEFINITION, None, False, True, 1, "g"),
+            JobGroup(OTHER, None, False, False, 1, "h"),
+        ]
+        assert await store.group_jobs(SPACE, JobFilter(), limit=1) == found[:1]
+        own = JobFilter(definitions=[OTHER], irregular=False)
+        assert await store.group_jobs(SPACE, own, limit=9) == [JobGroup(OTHER, None, False, False, 1, "h")]
+        singly = await store.group_jobs(SPACE, JobFilter(tag="y"), limit=3, singly=True)
+        assert [(group.name, group.tag, group.jobs) for group in singly] == [
+            ("a", "x", 1), ("b", "x", 1), ("c", "x", 1),
+        ]  # fmt: skip
+        irregular = await store.find_jobs(SPACE, JobFilter(irregular=True))
+        assert [found.job.identity for found in irregular] == ["g"]
+
+    async def test_runs_are_counted_in_parts_by_tag_and_status(self, store: Store) -> None:
+        ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")
+        profile, launcher = _profile_of("x"), json.dumps({"user_id": "u"})
+        tagged = [a_job(name, profile=profile, launcher=launcher) for name in ("one", "two")]
+        await stored(store, *tagged, a_job("three"))
+        await stored(store, a_job("one"), namespace=ELSEWHERE)
+        await written(store, elsewhere, _at("one", 0))
+        await written(
+            store,
+            ownership,
+            *(an_end(_at(name, second)) for name, second in (("one", 0), ("two", 5), ("one", 10))),
+            an_end(_at("two", 11))._replace(status=RunStatus.FAILED),
+            _at("one", 12, status=RunStatus.FAILED, due_at=NOW),
+            _at("one", 13, status=RunStatus.SKIPPED, started_at=None, is_open=0),
+            # It is to come, and this one stands outside.
+            _at("two", 15, status=RunStatus.PENDING, started_at=None, due_at=NOW + 15_000),
+            an_end(_at("two", 20)),
+        )
+        change = a_change((await store.cases(SPACE, ["three"]))[0].job)
+        change.ranges.append(a_range("three", NOON - 600, NOON + 3)._replace(periods=7))
+        assert (await store.settle(ownership, [change], now=NOW + 4)) == CLEAN
+        span = RunSpan(NOW, NOW + 20_000, 10_000, NOW + 14_000)
+        every = [
+            TagCount(0, None, RunStatus.MISSED, True, 7, 0, "three"),
+            TagCount(0, "x", RunStatus.SUCCESS, False, 2, 2, "two"),
+            TagCount(1, "x", RunStatus.SUCCESS, False, 1, 1, "one"),
+            TagCount(1, "x", RunStatus.FAILED, False, 1, 1, "two"),
+            TagCount(1, "x", RunStatus.PENDING, False, 1, 1, "one"),
+            TagCount(1, "x", RunStatus.SKIPPED, False, 1, 0, "one"),
+        ]
+        assert set(await store.tally_runs(SPACE, JobFilter(), span)) == set(every)
+        bad = {count for count in every if count.status is not RunStatus.SUCCESS}
+        assert set(await store.tally_runs(SPACE, JobFilter(), span, not_ok=True)) == bad
+        assert set(await store.tally_runs(SPACE, JobFilter(users=["u"]), span)) == set(every[1:])
+        assert await store.tally_runs(SPACE, JobFilter(tag="unknown"), span) == []
+        assert await store.count_made(SPACE, JobFilter(), span) == {0: 2, 1: 4}
+        assert await store.count_made(SPACE, JobFilter(users=["u"]), span) == {0: 2, 1: 4}
+        assert await store.count_made(SPACE, JobFilter(tag="unknown"), span) == {}

@@ -39,6 +39,16 @@ from kron.testing.contract.sample import (
 class RegistrationContract:
     """A registration is committed completely or not at all, and reports what made it stale."""
 
+    async def test_a_store_with_a_clock_of_its_own_shows_its_time(self, store: Store) -> None:
+        first = await store.read_clock()
+        second = await store.read_clock()
+        if first is None or second is None:
+            assert first == second, "a store has a clock, or has none"
+        else:
+            # Years apart from these is no epoch time in milliseconds.
+            assert 1_600_000_000_000 < first < 4_000_000_000_000
+            assert second - first < 3_600_000
+
     async def test_creating_an_existing_job_writes_nothing(self, store: Store) -> None:
         (before,) = await stored(store, a_job("one"))
         again = a_job("one", definition='{"schedule":"0 0 * * *"}')

@@ -45,7 +45,7 @@ def faults_of(history: History, lines: Sequence[Line]) -> list[str]:
 def _faults(history: History, task: TaskHistory, lines: Sequence[Line]) -> Iterator[str]:
     runs = runs_of(lines, task.job.identity)
     periods = periods_of(history, task)
-    records = Records(task)
+    records = StoredRecords(task)
     uptime = Uptime(lines)
     was_set = any(step.act is Act.JUMP for step in history.scenario.steps)
     # Behind an instant that was not persisted, the clock's times differ from the trace's (reading 16).
@@ -104,7 +104,7 @@ def periods_of(history: History, task: TaskHistory) -> list[int]:
     return found[::-1]
 
 
-class Records:
+class StoredRecords:
     """All stored records of one task, by period."""
 
     def __init__(self, task: TaskHistory) -> None:

@@ -16,7 +16,7 @@ from kron.core.plan.step import MILLISECOND
 from kron.core.task.errors import SchedulerAlreadyActiveError
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite.store import MEMORY
+from kron.stores.sqlite.file import MEMORY
 from kron.testing.crash import kill, trace
 from kron.testing.faulty_store import Fault, was_injected
 from kron.testing.simulator.compute import ComputeModel

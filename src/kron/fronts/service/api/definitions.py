@@ -23,7 +23,7 @@ def definition_routes(client: LocalClient, most: int) -> APIRouter:
         """Export schedules as jobs in a job file's words, in the order of their names; secrets are hidden."""
         return await client.definitions(wanted, PageRequest(limit, cursor))
 
-    @router.post("/definitions", response_model=model_of(ApplyReceipt))
+    @router.post("/definitions", response_model=model_of(ApplyReceipt), response_model_exclude_unset=True)
     async def apply(document: DefinitionsRequest) -> ApplyReceipt:
         """Make the schedules of a set equal its jobs, all or none; repeating it changes nothing."""
         return await client.apply(

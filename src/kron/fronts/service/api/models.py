@@ -6,7 +6,7 @@ are checked where they are used, in this process as over HTTP.
 
 from collections.abc import Iterable
 from functools import cache
-from types import GenericAlias, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import Depends, Query
@@ -238,7 +238,7 @@ def _model(name: str, view: type, doc: str | None = None, **further: Any) -> typ
     """Return the model of a view, with further fields if a route adds some."""
     required: frozenset[str] = getattr(view, "__required_keys__", frozenset())
     fields: dict[str, Any] = {
-        field: (_modelled(hint), ... if field in required else Field(default_factory=lambda: None))
+        field: (_modelled(hint), ... if field in required else Field(default_factory=NoneType))
         for field, hint in get_type_hints(view).items()
     }
     fields |= {field: (hint, ...) for field, hint in further.items()}

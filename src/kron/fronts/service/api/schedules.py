@@ -4,7 +4,7 @@ import json
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from kron.fronts.service.api.models import (
     EXAMPLE,
@@ -23,6 +23,7 @@ from kron.fronts.service.url import name_of
 
 IfMatch = Annotated[str | None, Header(description="the ETag of the state to change")]
 IfNoneMatch = Annotated[str | None, Header(description="`*`: only create")]
+DryRun = Annotated[bool, Query(description="answer as after the write, without writing")]
 UPSERT_BODY = Body(openapi_examples={"report": {"value": EXAMPLE}})
 LINES = {
     "requestBody": {
@@ -41,16 +42,21 @@ def schedule_routes(client: LocalClient, most: int) -> APIRouter:
 
 
 def _add_writes(router: APIRouter, client: LocalClient) -> None:
-    @router.post("/schedules/upsert", response_model=model_of(Receipt))
+    @router.post("/schedules/upsert", response_model=model_of(Receipt), response_model_exclude_unset=True)
     async def upsert(
         document: Annotated[ScheduleInput, UPSERT_BODY],
         response: Response,
         if_match: IfMatch = None,
         if_none_match: IfNoneMatch = None,
+        dry_run: DryRun = False,
     ) -> Receipt:
-        """Create a schedule, or change the one with this `schedule_id`; it keeps its pause and history."""
+        """Create a schedule, or change the one with this `schedule_id`; it keeps its pause and history.
+
+        If that lets a stopped schedule run (it lifts `policy.suspend`, or says `paused: false`), the receipt
+        says which periods start.
+        """
         state = "" if if_none_match == "*" else if_match
-        receipt = await client.upsert(document, if_match=state)
+        receipt = await client.upsert(document, if_match=state, dry_run=dry_run)
         response.headers["ETag"] = receipt["etag"]
         return receipt
 

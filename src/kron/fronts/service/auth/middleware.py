@@ -89,6 +89,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/pause"): WRITE_FORM,
     ("GET", "/ui/schedule/resume"): PAGE,
     ("POST", "/ui/schedule/resume"): WRITE_FORM,
+    ("GET", "/ui/schedule/what-if"): PAGE,
     ("GET", "/ui/schedule/edit"): PAGE,
     ("POST", "/ui/schedule/edit"): WRITE_FORM,
     ("GET", "/ui/schedule/backfill"): PAGE,
@@ -97,6 +98,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/ui/fleet"): PAGE,
     ("GET", "/ui/fleet/apply"): PAGE,
     ("POST", "/ui/fleet/apply"): WRITE_FORM,
+    ("POST", "/ui/fleet/undo"): WRITE_FORM,
     # Owners are named after hosts, which concern all tenants.
     ("GET", "/ui/workers"): ADMIN_PAGE,
     ("GET", "/ui/workers/drain"): ADMIN_PAGE,
@@ -227,6 +229,8 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 # Probes name the host as they like, and learn nothing that others may not.
 PROBES = frozenset({"/healthz", "/readyz"})
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+# A name or an address, and a port: what else a URL may have around them is no host.
+AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
 
 
 class SitePolicy:
@@ -253,7 +257,8 @@ class SitePolicy:
 
     def _check_host(self, given: str) -> None:
         name = host_name(given)
-        if name in self._names or is_loopback(name) or (self._any_address and _is_address(name)):
+        is_served = name in self._names or is_loopback(name) or (self._any_address and _is_address(name))
+        if name and is_served:
             return
         detail = f'this service does not answer for the host "{escaped(given)}"; trusted_hosts has to list it'
         raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, detail)
@@ -270,7 +275,10 @@ def is_cross_site(scope: ASGIScope) -> bool:
         parts = urlsplit(origin.lower())
     except ValueError:
         return True
-    port = DEFAULT_PORTS.get(parts.scheme, "")
+    port = DEFAULT_PORTS.get(parts.scheme)
+    if port is None or origin.lower() != f"{parts.scheme}://{parts.netloc}":
+        # The page of an extension, or no origin.
+        return True
     host = (_header_of(scope, b"host") or "").lower()
     return not parts.netloc or parts.netloc.removesuffix(port) != host.removesuffix(port)
 
@@ -296,9 +304,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(authority: str) -> str:
-    """Return the name or address in a `Host` header, without its port."""
-    name, bracket, _ = authority.lower().removeprefix("[").partition("]")
-    return name if bracket else authority.lower().partition(":")[0]
+    """Return the name or address in a `Host` header, without its port; it is empty if there is none."""
+    match = AUTHORITY.fullmatch(authority.lower())
+    return "" if match is None else match[1] or match[2]
 
 
 def _is_address(host: str) -> bool:

@@ -15,7 +15,11 @@ from kron.core.plan.query import (
     AuditFilter,
     FoundJob,
     JobFilter,
+    JobGroup,
+    RunCount,
     RunCursor,
+    RunSpan,
+    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
@@ -77,17 +81,27 @@ class TenantStore:
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs in the order of their names."""
-        users = current_caller().users
-        if users is not None:
-            wanted = wanted._replace(users=users)
-        return await self._store.find_jobs(namespace, wanted, after=after, limit=limit)
+        return await self._store.find_jobs(namespace, _own(wanted), after=after, limit=limit)
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""
-        users = current_caller().users
-        return await self._store.count_jobs(
-            namespace, wanted if users is None else wanted._replace(users=users)
-        )
+        return await self._store.count_jobs(namespace, _own(wanted))
+
+    async def group_jobs(
+        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
+    ) -> list[JobGroup]:
+        """Return groups of jobs, the largest first."""
+        return await self._store.group_jobs(namespace, _own(wanted), limit=limit, singly=singly)
+
+    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
+        """Count the runs of some jobs in parts of an interval."""
+        return await self._store.count_made(namespace, _own(wanted), span)
+
+    async def tally_runs(
+        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
+    ) -> list[TagCount]:
+        """Count the runs of some jobs in parts of an interval, by tag and status."""
+        return await self._store.tally_runs(namespace, _own(wanted), span, not_ok=not_ok)
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
@@ -131,6 +145,12 @@ class TenantStore:
         if current_caller().users is not None:
             visible = [state.job.identity for state in await self.cases(namespace, identities)]
         return await self._store.newest_runs(namespace, visible, limit=limit)
+
+    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
+        """Count a job's runs by status in parts of an interval."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.run_counts(namespace, identity, bounds=bounds)
 
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""
@@ -193,6 +213,10 @@ class TenantStore:
         if current_caller().users is not None and key not in listed_keys():
             return []
         return await self._store.attempts(namespace, key)
+
+    async def read_clock(self) -> int | None:
+        """Return the store's clock, which all tenants share."""
+        return await self._store.read_clock()
 
     async def put(
         self,
@@ -262,6 +286,12 @@ class TenantStore:
         if current_caller().users is None:
             return True
         return bool(await self.cases(namespace, [identity]))
+
+
+def _own(wanted: JobFilter) -> JobFilter:
+    """Return a filter restricted to the current caller's tenants."""
+    users = current_caller().users
+    return wanted if users is None else wanted._replace(users=users)
 
 
 def with_owner(document: object) -> object:

@@ -59,6 +59,10 @@ class PartLimit(h11.Connection):
                 raise h11.RemoteProtocolError("the parts of the body are too small")
         elif isinstance(event, h11.Request):
             self._parts = self._bytes = 0
+            names = [name for name, _ in event.headers]
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                # Another server on the way may see another end of it (RFC 9112, 6.1).
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
         return event
 
 

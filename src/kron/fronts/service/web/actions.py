@@ -27,12 +27,15 @@ from kron.fronts.service.web.workers import RECEIVING, WorkersPage, workers_page
 
 READ = ["GET", "HEAD"]
 Name = Annotated[str, Query(alias="id", description="the schedule")]
+Epoch = Annotated[int, Query(ge=0, le=2**31, description="an earlier definition; 0 for none")]
 # What the page of a schedule says after a form.
 DONE = {
     "paused": "Paused. No run starts until the schedule is resumed.",
     "resumed": "Resumed.",
     "edited": "Saved.",
 }
+# The page that undoes an action; of an edit it has the definition before it.
+UNDO = {"paused": "/ui/schedule/resume", "resumed": "/ui/schedule/pause", "edited": "/ui/schedule/edit"}
 # How long a pause may last, in seconds, by the words of its form.
 PAUSES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": DAY, "1 week": 7 * DAY}
 # Runs of a backfill whose progress is read, and those that a dry run lists.
@@ -137,8 +140,13 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
     edits = Edits(registrar, client)
 
     @router.api_route("/ui/schedule/edit", methods=READ)
-    async def edit_form(name: Name, window: Annotated[str, Query(max_length=100)] = "") -> Response:
-        page = await (edits.suggestion(name, window) if window else edits.page(name))
+    async def edit_form(
+        name: Name, window: Annotated[str, Query(max_length=100)] = "", epoch: Epoch = 0
+    ) -> Response:
+        if epoch:
+            page = await edits.earlier(name, epoch)
+        else:
+            page = await (edits.suggestion(name, window) if window else edits.page(name))
         return await _shown(registrar, "edit", name, it=page, problem=page.problem)
 
     @router.post("/ui/schedule/edit")
@@ -147,8 +155,9 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
         text, etag = fields.get("definition", ""), fields.get("etag", "")
         page, _ = await edits.plan(name, text, etag)
         if page.problem is None and fields.get("do") == "save":
-            await edits.save(name, text, etag)
-            return to(url_of("/ui/schedule", id=name, done="edited"))
+            earlier = await edits.save(name, text, etag)
+            undo = None if earlier is None else str(earlier)
+            return to(url_of("/ui/schedule", id=name, done="edited", undo=undo))
         return await _shown(registrar, "edit", name, it=page, problem=page.problem)
 
 
@@ -176,6 +185,13 @@ def add_workers(router: APIRouter, registrar: Registrar, client: LocalClient) ->
         fields = await form_fields(request)
         await client.drain(owner, fields.get("drain") == "yes")
         return to("/ui/workers")
+
+
+def undo_of(name: str, done: str, epoch: int) -> str | None:
+    """Return the page that undoes an action, or None."""
+    if done not in UNDO or (done == "edited" and not epoch):
+        return None
+    return url_of(UNDO[done], id=name, epoch=str(epoch) if done == "edited" else None)
 
 
 async def _progress(

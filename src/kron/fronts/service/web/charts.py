@@ -7,19 +7,20 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
 from kron.core.job.decision import Decision, attempts_of, decide_at
 from kron.core.job.job import Job
 from kron.core.job.policy import FRONT_DEFAULTS, POLICY
+from kron.core.plan.query import RunCount
 from kron.core.plan.record import AttemptRecord, RangeRecord, RunRecord
-from kron.core.time.instant import EpochSeconds, datetime_of, rfc3339
+from kron.core.time.instant import DAY, EpochSeconds, datetime_of, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import Document
 from kron.fronts.service.web.time_text import span
 from kron.fronts.service.web.timeline import SEVERITY, WORDS, look_of
-from kron.fronts.service.web.view_models import OUTCOMES
+from kron.fronts.service.web.view_models import LOOKS, OUTCOMES
 
 # The weeks of the heat map, and the distance of its cells, in its own units.
 WEEKS, CELL = 53, 14
@@ -44,23 +45,44 @@ class DayCell(NamedTuple):
 
 
 class YearMap(NamedTuple):
-    """The past year, a column for each week; `since` is the first day whose runs are known to be all."""
+    """The past year, a column for each week."""
 
     cells: list[DayCell]
     months: list[tuple[int, str]]
     summary: str
-    since: str | None
 
 
-def year_of(
-    runs: Sequence[RunRecord], dropped: Sequence[RangeRecord], zone: Zone, now: int, *, is_whole: bool
-) -> YearMap:
-    """Return the outcomes of each day of the past year, in the schedule's zone."""
+def midnights_of(zone: Zone, now: int) -> list[EpochSeconds]:
+    """Return when each day of the chart begins in a zone, and when today ends."""
+    first, today = _first_and_last(zone, now)
+    start = int(datetime.combine(first, time(), UTC).timestamp())
+    count = (today - first).days + 2
+    changes = list(zone.changes(start - DAY, start + (count + 1) * DAY))
+    offsets = {zone.offset_at(start)} | {change.after for change in changes}
+    # A day begins at an offset's midnight, or where the clocks skip it.
+    candidates = sorted(
+        {start + number * DAY - offset for number in range(count) for offset in offsets}
+        | {change.at for change in changes}
+    )
+    begins: dict[date, EpochSeconds] = {}
+    for instant in candidates:
+        begins.setdefault(_day(instant, zone), instant)
+    return [begins[day] for day in sorted(begins) if first <= day <= today + timedelta(days=1)]
+
+
+def _first_and_last(zone: Zone, now: int) -> tuple[date, date]:
+    """Return the first day of the chart, a Monday, and today."""
     today = _day(now // 1000, zone)
-    first = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
+    return today - timedelta(days=today.weekday() + 7 * (WEEKS - 1)), today
+
+
+def year_of(counts: Sequence[RunCount], dropped: Sequence[RangeRecord], zone: Zone, now: int) -> YearMap:
+    """Return the outcomes of each day of the past year, from the counts between its midnights in a zone."""
+    first, today = _first_and_last(zone, now)
+    begins = [_day(instant, zone) for instant in midnights_of(zone, now)]
     days: defaultdict[date, Counter[str]] = defaultdict(Counter)
-    for run in runs:
-        days[_day(run.nominal_time, zone)][look_of(run)] += 1
+    for part, status, runs in counts:
+        days[begins[part]][LOOKS[status][0]] += runs
     for each in dropped:
         # A range may be years long; its days are marked, its periods counted on the first.
         day, end = max(_day(each.first, zone), first), min(_day(each.last, zone), today)
@@ -75,8 +97,7 @@ def year_of(
         if (first + timedelta(weeks=week)).day <= 7
     ]
     total = sum((days[day] for day in shown), Counter())
-    oldest = None if is_whole or not runs else _day(runs[-1].nominal_time, zone).isoformat()
-    return YearMap(cells, months, _words(total) or "no runs", oldest)
+    return YearMap(cells, months, _words(total) or "no runs")
 
 
 def _day(seconds: EpochSeconds, zone: Zone) -> date:
@@ -213,6 +234,8 @@ class WindowChart(NamedTuple):
     start: str
     end: str
     summary: str
+    chosen: str | None
+    rejected: int
 
 
 class Proof(NamedTuple):
@@ -241,7 +264,7 @@ def window_of(job: Job, nominal_time: EpochSeconds) -> WindowChart | None:
         return round(100 * (second - start) / (end - start), 2)
 
     rejected = len([sample for sample in samples if sample.rejected_by])
-    chosen = "none" if decision.chosen_time is None else rfc3339(decision.chosen_time)
+    chosen = None if decision.chosen_time is None else rfc3339(decision.chosen_time)
     return WindowChart(
         _curve(decision),
         COLUMNS,
@@ -258,7 +281,9 @@ def window_of(job: Job, nominal_time: EpochSeconds) -> WindowChart | None:
         x(nominal_time) if start <= nominal_time <= end else None,
         rfc3339(start),
         rfc3339(end),
-        f"chosen: {chosen}, {rejected} {'candidate' if rejected == 1 else 'candidates'} rejected",
+        f"chosen: {chosen or 'none'}, {rejected} {'candidate' if rejected == 1 else 'candidates'} rejected",
+        chosen,
+        rejected,
     )
 
 

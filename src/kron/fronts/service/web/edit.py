@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+from kron.app.preview import text_of
 from kron.core.cron.count import count_between
 from kron.core.errors import ConflictError, InputError, InvalidOptionError
 from kron.core.job.difference import Difference, ShiftKind, difference_of
@@ -46,6 +47,8 @@ class EditPlan(NamedTuple):
     interval: str | None
     shifts: list[ShiftRow]
     collisions: list[tuple[str, int, list[str]]]
+    # What starts if the edit lets a stopped schedule run.
+    effect: str | None = None
 
 
 class EditPage(NamedTuple):
@@ -78,6 +81,17 @@ class Edits:
         page, _ = await self.plan(name, json.dumps(document, indent=2, ensure_ascii=False), etag_of(record))
         return page
 
+    async def earlier(self, name: str, epoch: int) -> EditPage:
+        """Return the page with a definition that the schedule had before, and the plan of returning to it."""
+        record = await self._record(name)
+        known = await self._query.earlier_definitions(name)
+        found = next((each for each in known if each.epoch == epoch), None)
+        if found is None:
+            raise InvalidOptionError(option="epoch", value=str(epoch), reason="no such definition is kept")
+        document = definition_document(record._replace(definition=found.definition))
+        page, _ = await self.plan(name, json.dumps(document, indent=2, ensure_ascii=False), etag_of(record))
+        return page
+
     async def plan(self, name: str, text: str, etag: str) -> tuple[EditPage, JobRecord]:
         """Return the page with the plan of an edit, or with its problem, and the stored record."""
         record = await self._record(name)
@@ -89,18 +103,29 @@ class Edits:
             return page._replace(problem=str(error)), record
         others = await self._others(record)
         now = self._registrar.now()
-        # The launcher is stored apart: what is compared is what the page showed, without secrets.
+        # The launcher is stored apart: the documents compared are those of the page, without secrets.
         shown, typed = map(_launcher_in, (definition_document(record), _document(text)))
-        old = replace(compiled_job(record.definition, name).for_job(name), launcher=shown)
+        stored = compiled_job(record.definition, name).for_job(name)
+        # So is the definition's suspend.
+        policy = replace(stored.policy, suspend=bool(record.suspended))
+        old = replace(stored, policy=policy, launcher=shown)
         new = replace(definition.job, launcher=typed)
         plan = await self._compute(plan_of, old, new, others, zone_of_job(record), now)
+        ((_, effect),) = await self._registrar.catalog.define([definition], dry_run=True)
+        plan = plan._replace(effect=None if effect is None else text_of(effect))
         return page._replace(plan=plan), record
 
-    async def save(self, name: str, text: str, etag: str) -> None:
-        """Change a schedule that is still in the state the edit started from."""
+    async def save(self, name: str, text: str, etag: str) -> int | None:
+        """Change a schedule that is still in the state the edit started from.
+
+        Return the number of its earlier definition; None if only other fields have changed.
+        """
         record = await self._record(name)
         definition = await edited_definition(self._registrar, record, _document(text))
-        await self._registrar.catalog.upsert([definition], expect=lambda job: check_etag(name, etag, job))
+        (saved,) = await self._registrar.catalog.upsert(
+            [definition], expect=lambda job: check_etag(name, etag, job)
+        )
+        return record.epoch if saved.epoch != record.epoch else None
 
     async def _record(self, name: str) -> JobRecord:
         with unknown_as_schedule():

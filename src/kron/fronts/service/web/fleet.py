@@ -5,19 +5,19 @@ Nothing here reads a clock or a store.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kron.core.cron.count import count_between
 from kron.core.job.decision import is_plain, starts_between
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.plan import UNUSABLE
-from kron.core.plan.step import JobState
 from kron.core.time.instant import datetime_of, rfc3339
-from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, ComingStarts, View, coming_of, total_of
+from kron.fronts.service.web.starter import Coming, Starter, Starters, coming_starts
+from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, ComingStarts, View
 
 # A heat map's colour changes at these multiples of the median.
 STEPS = (0.75, 1.25, 2, 4)
@@ -27,6 +27,10 @@ MAX_WORST, MAX_NAMED = 5, 8
 WINDOW, MAX_SPREAD = "10m", 200
 # A minute with fewer starts needs no suggestion.
 CROWDED = 3
+
+
+# A schedule, and its coming starts.
+Known: TypeAlias = tuple[Starter, ComingStarts]
 
 
 class HeatCell(NamedTuple):
@@ -45,6 +49,8 @@ class HeatMap(NamedTuple):
     rows: list[str]
     columns: int
     summary: str
+    starts: int
+    peak: int
 
 
 class Worst(NamedTuple):
@@ -85,34 +91,58 @@ class FleetPage(NamedTuple):
     total: int = 0
 
 
-def fleet_of(
-    states: Sequence[JobState], now: int, *, is_spent: Callable[[], bool] = lambda: False
-) -> FleetPage:
+class FleetLoad(NamedTuple):
+    """The coming starts of a fleet by minute of the next day and by hour of the next week."""
+
+    day: View
+    week: View
+    coming: Coming
+    minutes: Mapping[int, int]
+    hours: Mapping[int, int]
+    # The fullest minutes.
+    full: Sequence[int]
+    schedules: int
+    total: int
+
+    @property
+    def definitions(self) -> list[str]:
+        """Return the definitions of several schedules that start in a full minute."""
+        shared = (item for item in self.coming.known() if item[0].jobs > 1)
+        full = set(self.full)
+        return sorted({one.definition for one, coming in shared if coming.columns.keys() & full})
+
+
+def load_of(fleet: Starters, now: int) -> FleetLoad:
     """Return the load of the next day by minute, and of the next week by hour."""
     # From the hour that has begun to this minute of tomorrow: a time of day that has passed comes again.
     hour, end = now // HOUR * HOUR, now // MINUTE * MINUTE + DAY
     day = View(hour, end, now, (end - hour) // MINUTE)
     week = View(now // DAY * DAY, now // DAY * DAY + 7 * DAY, now, 7 * 24)
-    by_minute = {state.job.identity: _coming(state, day, is_spent) for state in states}
-    by_hour = [_coming(state, week, is_spent) for state in states]
-    minutes, hours = total_of(list(by_minute.values())), total_of(by_hour)
-    names = [f"{datetime_of((hour + row * HOUR) // 1000):%H:00}" for row in range(ceil((end - hour) / HOUR))]
+    coming, later = coming_starts(fleet.starters, day), coming_starts(fleet.starters, week)
+    counted = fleet.total - fleet.left_out - max(coming.left_out, later.left_out)
+    minutes = coming.total()
+    return FleetLoad(day, week, coming, minutes, later.total(), _fullest(minutes), counted, fleet.total)
+
+
+def fleet_of(load: FleetLoad, members: Sequence[Starter]) -> FleetPage:
+    """Return the page of a load; `members` are the schedules of the definitions that share a full minute."""
+    day, week = load.day, load.week
+    rows = range(ceil((day.end - day.start) / HOUR))
+    names = [f"{datetime_of((day.start + row * HOUR) // 1000):%H:00}" for row in rows]
     days = [f"{datetime_of((week.start + row * DAY) // 1000):%a %-d}" for row in range(7)]
+    shared = {one.definition: coming for one, coming in load.coming.known() if one.jobs > 1}
+    known = [(one, coming) for one, coming in load.coming.known() if one.jobs == 1]
+    listed = {one.name for one, _ in known}
+    known += [(one, shared[one.definition]) for one in members if one.name not in listed]
     return FleetPage(
-        heat_of(minutes, day, 60, names),
-        heat_of(hours, week, 24, days),
-        [_worst(column, minutes, by_minute, day) for column in _fullest(minutes)],
-        suggestion_of(states, by_minute, minutes, day),
-        len(states),
-        sum(coming.is_nominal for coming in by_minute.values()),
+        heat_of(load.minutes, day, 60, names),
+        heat_of(load.hours, week, 24, days),
+        [_worst(column, load, known) for column in load.full],
+        suggestion_of(load, known),
+        load.schedules,
+        load.coming.nominal,
+        load.total,
     )
-
-
-def _coming(state: JobState, view: View, is_spent: Callable[[], bool]) -> ComingStarts:
-    try:
-        return coming_of(state, view, listed=False, is_spent=is_spent)
-    except UNUSABLE:
-        return ComingStarts({})
 
 
 def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]) -> HeatMap:
@@ -129,7 +159,9 @@ def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]
         for column, count in sorted(counts.items())
         if 0 <= column < view.columns
     ]
-    return HeatMap(cells, rows, columns, f"{sum(counts.values()):,} starts, at most {peak:,} in one cell")
+    total = sum(counts.values())
+    summary = f"{total:,} {_starts(total)}, at most {peak:,} in one cell"
+    return HeatMap(cells, rows, columns, summary, total, peak)
 
 
 def level_of(count: int, usual: int) -> int:
@@ -146,46 +178,43 @@ def _fullest(minutes: Mapping[int, int]) -> list[int]:
     return sorted(full, key=lambda column: (-minutes[column], column))[:MAX_WORST]
 
 
-def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, ComingStarts], view: View) -> Worst:
-    names = sorted(name for name, coming in by_name.items() if coming.columns.get(column))
-    at = rfc3339((view.start + column * view.width) // 1000)
-    return Worst(at, minutes[column], names[:MAX_NAMED], max(0, len(names) - MAX_NAMED))
+def _worst(column: int, load: FleetLoad, known: Sequence[Known]) -> Worst:
+    names = sorted(one.name for one, coming in known if coming.columns.get(column))[:MAX_NAMED]
+    schedules = sum(one.jobs for one, coming in load.coming.known() if coming.columns.get(column))
+    at = rfc3339((load.day.start + column * load.day.width) // 1000)
+    return Worst(at, load.minutes[column], names, max(0, schedules - len(names)))
 
 
 # --- a suggestion --------------------------------------------------------------------------------
 
 
-def suggestion_of(
-    states: Sequence[JobState], by_name: Mapping[str, ComingStarts], minutes: Mapping[int, int], view: View
-) -> Suggestion | None:
+def suggestion_of(load: FleetLoad, known: Sequence[Known]) -> Suggestion | None:
     """Return what would spread the schedules of the fullest minute that can be spread."""
-    crowded = (column for column in _fullest(minutes) if minutes[column] >= CROWDED)
-    found = (_suggestion_at(column, states, by_name, minutes, view) for column in crowded)
+    crowded = (column for column in load.full if load.minutes[column] >= CROWDED)
+    found = (_suggestion_at(column, load, known) for column in crowded)
     return next((each for each in found if each is not None), None)
 
 
-def _suggestion_at(
-    worst: int,
-    states: Sequence[JobState],
-    by_name: Mapping[str, ComingStarts],
-    minutes: Mapping[int, int],
-    view: View,
-) -> Suggestion | None:
+def _suggestion_at(worst: int, load: FleetLoad, known: Sequence[Known]) -> Suggestion | None:
     """Return what would spread the schedules that start exactly in a minute, if something would."""
+    view, minutes = load.day, load.minutes
     first, start = worst // 60 * 60, (view.start + worst // 60 * HOUR) // 1000
-    spread = [job for job in _jobs_in(states, by_name, worst) if _can_spread(job, start)][:MAX_SPREAD]
+    jobs = (_job_of(one) for one, coming in known if coming.columns.get(worst))
+    spread = list(islice((job for job in jobs if _can_spread(job, start)), MAX_SPREAD))
     if len(spread) < CROWDED:
         return None
-    load = Counter(
-        {column - first: minutes[column] for column in range(first, first + 60) if column in minutes}
-    )
-    before = max(load.values())
-    peaks = {remedy: _peak(load, spread, remedy, start) for remedy in Remedy}
+    hour = {column - first: minutes[column] for column in range(first, first + 60) if column in minutes}
+    before = max(hour.values())
+    peaks = {remedy: _peak(hour, spread, remedy, start) for remedy in Remedy}
     after = {remedy: peak for remedy, peak in peaks.items() if peak is not None and peak < before}
     if not after:
         return None
     at = rfc3339((view.start + worst * view.width) // 1000)
     return Suggestion(at, sorted(job.identity for job in spread), before, after)
+
+
+def _job_of(one: Starter) -> Job:
+    return compiled_job(one.definition, one.name).for_job(one.name)
 
 
 def _peak(load: Mapping[int, int], jobs: Sequence[Job], remedy: Remedy, start: int) -> int | None:
@@ -212,11 +241,6 @@ def change_of(expression: str, remedy: Remedy) -> dict[str, object] | None:
         return {"window": {"mode": "after", "duration": WINDOW}}
     minute, *others = expression.split()
     return {"schedule": " ".join(["H", *others])} if minute.isdecimal() and len(others) == 4 else None
-
-
-def _jobs_in(states: Sequence[JobState], by_name: Mapping[str, ComingStarts], column: int) -> list[Job]:
-    records = (state.job for state in states if by_name[state.job.identity].columns.get(column))
-    return [compiled_job(job.definition, job.identity).for_job(job.identity) for job in records]
 
 
 def _can_spread(job: Job, start: int) -> bool:

@@ -49,7 +49,7 @@ from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.responses import RunView
 from kron.fronts.service.runs import OutputRequest
 from kron.fronts.service.url import cursor_of, place_of
-from kron.fronts.service.web.actions import DONE, add_actions, add_workers, to
+from kron.fronts.service.web.actions import DONE, Epoch, add_actions, add_workers, to, undo_of
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.charts import (
     Attempted,
@@ -59,6 +59,7 @@ from kron.fronts.service.web.charts import (
     WindowChart,
     YearMap,
     attempts_chart,
+    midnights_of,
     policy_of,
     proof_of,
     trend_of,
@@ -97,10 +98,11 @@ from kron.fronts.service.web.view_models import (
     with_counterfactual,
     zone_of_job,
 )
+from kron.fronts.service.web.what_if import Changes, add_what_if
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 30
-# A status is searched in so many runs at once, so often for one page; those of open runs have an index.
+# Runs that are searched at once for a status, and searches for one page; the open runs have an index.
 SEARCHED, SEARCHES = 1_000, 4
 OFTEN_FEW = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 # How many schedules are sorted by other than their names: all that match are read.
@@ -122,9 +124,9 @@ STATES = {
     "failing": JobFilter(failing=True),
 }
 Name = Annotated[str, Query(alias="id", description="the schedule")]
-Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
 Text = Annotated[str, Query(max_length=1_000)]
 Attempt = Annotated[int | None, Query(ge=1)]
+ChangedAt = Annotated[int, Query(ge=0, le=2**53, description="when schedules were changed, in milliseconds")]
 READ = ["GET", "HEAD"]
 EVENT_STREAM = "text/event-stream"
 
@@ -283,10 +285,12 @@ class Pages:
             raise StoreError(f'The record of schedule "{name}" cannot be read: {fault}') from fault
 
     async def charts(self, name: str) -> ScheduleCharts | None:
-        """Return the charts of a schedule, from its newest runs; None for an unreadable record."""
+        """Return the charts of a schedule; None for an unreadable record."""
         job = (await self._find(name)).job
+        zone = zone_of_job(job)
         runs = await self._query.runs(name, limit=MAX_CHARTED)
         ranges, now, rules = await self._query.ranges(name), self.now(), self._registrar.rules
+        counts = await self._query.run_counts(name, bounds=midnights_of(zone, now))
         defaults = {
             field: POLICY[field].type.parse(value)
             for field, value in (("overlap", rules.overlap_policy), ("catchup", rules.catchup_policy))
@@ -294,7 +298,7 @@ class Pages:
 
         def charts() -> ScheduleCharts:
             own = compiled_job(job.definition, job.identity).for_job(job.identity)
-            year = year_of(runs, ranges, zone_of_job(job), now, is_whole=len(runs) < MAX_CHARTED)
+            year = year_of(counts, ranges, zone, now)
             return ScheduleCharts(
                 year, trend_of(runs), policy_of(own, {**defaults, "jitter_ms": rules.jitter_ms})
             )
@@ -377,7 +381,7 @@ class Pages:
             document = await client.logs(run["schedule_id"], wanted)
         except InvalidOptionError:
             return None
-        # The id of a process has its start time; what others execute writes elsewhere.
+        # The id of a process has its start time; other executions keep their output in their own systems.
         if document["note"] is not None and ":" not in (run["run_id"] or ""):
             return None
         return await self._registrar.aside.run(output_page, document, find)
@@ -442,6 +446,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     add_workers(router, registrar, client)
     _add_schedules(router, pages)
     _add_schedule(router, pages)
+    add_what_if(router, registrar)
     _add_period(router, pages, client)
     add_actions(router, registrar, client)
     _add_runs(router, pages, client)
@@ -551,6 +556,7 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
         before: str = "",
         status: Literal[""] | RunStatus = "",
         done: Literal["", "paused", "resumed", "edited"] = "",
+        undo: Epoch = 0,
     ) -> Response:
         place = (parse_instant(before.strip()) - 1, 0) if before.strip() else None
         if cursor is not None:
@@ -568,6 +574,7 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
             statuses=[each.value for each in RunStatus],
             following=following,
             done=DONE.get(done),
+            undo=undo_of(name, done, undo),
             charts=await pages.charts(name),
         )
 
@@ -645,9 +652,9 @@ def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
 
 def _add_fleet(router: APIRouter, pages: Pages, present: NowPages, spreads: Spreads) -> None:
     @router.api_route("/ui/fleet", methods=READ)
-    async def fleet(done: Annotated[int, Query(ge=0, le=MAX_SPREAD)] = 0) -> Response:
+    async def fleet(done: Annotated[int, Query(ge=0, le=MAX_SPREAD)] = 0, at: ChangedAt = 0) -> Response:
         shown = await present.fleet()
-        return await rendered("fleet.html", pages.now(), it=shown, window=WINDOW, done=done)
+        return await rendered("fleet.html", pages.now(), it=shown, window=WINDOW, done=done, changed_at=at)
 
     async def plan(remedy: Remedy, problem: str | None = None) -> Response:
         suggestion = (await present.fleet()).suggestion
@@ -665,9 +672,15 @@ def _add_fleet(router: APIRouter, pages: Pages, present: NowPages, spreads: Spre
     async def apply_spread(request: Request, remedy: Remedy) -> Response:
         fields = await form_fields(request)
         try:
-            changed = await spreads.apply(remedy, fields.get("states", ""))
+            changed, at = await spreads.apply(remedy, fields.get("states", ""))
         except (InputError, ConflictError) as error:
             return await plan(remedy, str(error))
+        present.forget_fleet()
+        return to(url_of("/ui/fleet", done=str(changed), at=str(at)))
+
+    @router.post("/ui/fleet/undo")
+    async def undo_spread(at: ChangedAt) -> Response:
+        changed = await spreads.undo(at)
         present.forget_fleet()
         return to(url_of("/ui/fleet", done=str(changed)))
 

@@ -15,7 +15,7 @@ from kron.core.job.distribution import KINDS
 from kron.core.job.job import Job
 from kron.core.job.window import WindowMode
 from kron.core.lint.finding import LintFinding
-from kron.core.lint.lint import Setting, lint_schedule, strict_text
+from kron.core.lint.lint import LintContext, lint_schedule, strict_text
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.registration import create
 from kron.core.plan.step import JobState
@@ -79,7 +79,7 @@ def playground_of(typed: Typed, now: int) -> Playground:
     coming = coming_of(state, now)
     schedule = compiled_job(record.definition, record.identity).job.schedule
     findings = lint_schedule(
-        typed.cron, Setting(now=now // 1000, timezone=typed.zone or None, identity=IDENTITY)
+        typed.cron, LintContext(now=now // 1000, timezone=typed.zone or None, identity=IDENTITY)
     )
     return Playground(
         [],

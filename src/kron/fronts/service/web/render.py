@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
@@ -10,14 +11,15 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import FastAPI
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
-from kron.fronts.service.web.time_text import span
+from kron.fronts.service.web.time_text import PageTime, moment_of_text, span
 
 PACKAGE = "kron.fronts.service.web"
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -32,6 +34,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# An instant in a document: RFC 3339 in UTC.
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Fields of a form that are read.
 MAX_FIELDS = 10
 IMMUTABLE = "public, max-age=31536000, immutable"
@@ -70,7 +74,8 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals |= {"asset": asset_url, "url": url_of}
-    environment.filters |= {"span": span, "number": "{:,}".format, "prose": prose}
+    environment.filters |= {"span": span, "number": "{:,}".format, "prose": prose, "instant": instant_of}
+    environment.tests["instant"] = is_instant
     return environment
 
 
@@ -83,6 +88,17 @@ def url_of(path: str, **parameters: str | None) -> str:
     """Return a URL of this service; empty parameters are left out."""
     present = {name: value for name, value in parameters.items() if value}
     return f"{path}?{urlencode(present, quote_via=quote, safe='')}" if present else path
+
+
+@pass_context
+def instant_of(context: Context, text: str) -> PageTime:
+    """Return an instant of a document as a page shows it: in UTC, and relative to the time of the page."""
+    return moment_of_text(text, context["now"])
+
+
+def is_instant(value: object) -> bool:
+    """Return whether a value of a document is an instant."""
+    return isinstance(value, str) and INSTANT.fullmatch(value) is not None
 
 
 def prose(text: str) -> Markup:

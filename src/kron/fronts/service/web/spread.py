@@ -22,6 +22,8 @@ from kron.fronts.service.web.view_models import zone_of_job
 
 # How far from the full minute a start is looked for, in seconds.
 NEAR_S = 3_600
+# How many schedules are searched for those of a change that is undone.
+MAX_SEARCHED = 10_000
 
 
 class SpreadRow(NamedTuple):
@@ -63,8 +65,11 @@ class Spreads:
         after = suggestion.after[remedy]
         return SpreadPlan(suggestion.at, remedy, suggestion.before, after, rows, json.dumps(states))
 
-    async def apply(self, remedy: Remedy, states: str) -> int:
-        """Change all schedules of a plan that are still in the states it has seen, or none of them."""
+    async def apply(self, remedy: Remedy, states: str) -> tuple[int, int]:
+        """Change all schedules of a plan that are still in the states it has seen, or none of them.
+
+        Return how many, and when, in milliseconds.
+        """
         etags = _states_of(states)
         records = await self._records(list(etags))
         for name in etags.keys() - records.keys():
@@ -75,6 +80,34 @@ class Spreads:
             if job is None:
                 raise ChangedError(schedule_id="one of them", etag=None)
             check_etag(job.identity, etags[job.identity], job)
+
+        saved = await self._registrar.catalog.upsert(definitions, expect=expect)
+        return len(definitions), max(record.edited_at for record in saved)
+
+    async def undo(self, at: int) -> int:
+        """Return the schedules that were changed together at an instant to the definitions before it.
+
+        One that was changed again since keeps its definition. All others change, or none.
+        """
+        found = await self._query.jobs(JobFilter(), limit=MAX_SEARCHED)
+        records = {each.job.identity: each.job for each in found if each.job.edited_at == at}
+        earlier = await self._query.earlier_definitions(*records) if records else []
+        before = {each.identity: each for each in sorted(earlier, key=lambda each: each.epoch)}
+        if not before or len(records) > MAX_SPREAD:
+            reason = "no schedule is as that change has left it"
+            raise InvalidOptionError(option="at", value=str(at), reason=reason)
+        definitions = [
+            await edited_definition(
+                self._registrar,
+                records[name],
+                definition_document(records[name]._replace(definition=epoch.definition)),
+            )
+            for name, epoch in before.items()
+        ]
+
+        def expect(job: JobRecord | None) -> None:
+            if job is None or job.edited_at != at:
+                raise ChangedError(schedule_id="one of them" if job is None else job.identity, etag=None)
 
         await self._registrar.catalog.upsert(definitions, expect=expect)
         return len(definitions)

@@ -23,7 +23,7 @@ from kron.core.time.instant import LAST_SECOND, datetime_of, rfc3339
 from kron.fronts.service.web.time_text import span
 from kron.fronts.service.web.view_models import LOOKS, OUTCOMES, WAITING
 
-# More lanes than this are grouped by tag; more groups than this share the last lane.
+# More schedules than this are grouped by tag; more tags than this share the last lane.
 MAX_LANES = 24
 # Marks of a lane, and of all lanes, that are drawn one by one, each with a link.
 MAX_SINGLE, MAX_SINGLES = 60, 400
@@ -34,7 +34,7 @@ MAX_WALKED = 5_000
 # Windows of a schedule that are drawn.
 MAX_WINDOWS = 300
 # Plans whose columns are remembered while one picture is made.
-MAX_PLANS = 512
+MAX_PLANS = 4_096
 # The order of looks: the worst one stands for all in its column.
 SEVERITY = {
     "bad": 8,
@@ -123,6 +123,7 @@ class Tick(NamedTuple):
 
     x: float
     label: str
+    at: str
 
 
 def ticks_of(view: View, zoom: Zoom) -> list[Tick]:
@@ -130,7 +131,7 @@ def ticks_of(view: View, zoom: Zoom) -> list[Tick]:
     scale = SCALES[zoom]
     first = -(-view.start // scale.step) * scale.step
     return [
-        Tick(view.x(at), f"{datetime_of(at // 1000):{scale.label}}")
+        Tick(view.x(at), f"{datetime_of(at // 1000):{scale.label}}", rfc3339(at // 1000))
         for at in range(first, view.end, scale.step)
         if MARGIN <= view.x(at) <= 100 - MARGIN
     ]
@@ -219,10 +220,9 @@ def _columns(plan: Plan, first: int, last: int, view: View) -> Mapping[int, int]
 
 
 class Drawn(NamedTuple):
-    """A schedule to draw: its tags, its runs and dropped periods in the view, and its coming starts."""
+    """A schedule to draw: its runs and dropped periods in the view, and its coming starts."""
 
     name: str
-    tags: Sequence[str] = ()
     runs: Sequence[RunRecord] = ()
     dropped: Sequence[RangeRecord] = ()
     coming: ComingStarts = NOTHING
@@ -278,6 +278,8 @@ class Area(NamedTuple):
     peak: int
     peak_x: float
     title: str
+    width: str = ""
+    peak_at: str | None = None
 
 
 class FleetTimeline(NamedTuple):
@@ -288,7 +290,7 @@ class FleetTimeline(NamedTuple):
     now_x: float | None
     load: Area
     columns: int
-    is_grouped: bool
+    is_grouped: bool = False
 
 
 class _Mark(NamedTuple):
@@ -301,42 +303,20 @@ class _Mark(NamedTuple):
 
 
 def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> FleetTimeline:
-    """Return the picture of some schedules: one lane each, or one for each tag, the worst first."""
-    is_grouped = len(schedules) > MAX_LANES
-    groups = _by_tag(schedules) if is_grouped else [([one], None) for one in schedules]
-    ranked = sorted(groups, key=lambda group: (*_rank(group[0], view), group[1] or group[0][0].name))
-    rest = [one for members, _ in ranked[MAX_LANES - 1 :] for one in members]
-    is_long = len(ranked) > MAX_LANES
-    shown = ranked[: MAX_LANES - 1] if is_long else ranked
+    """Return the picture of a few schedules, one lane each, the worst first."""
     left, lanes = MAX_SINGLES, []
-    for members, tag in shown:
-        lane = _lane(members, view, tag, left)
+    for one in sorted(schedules, key=lambda one: (*_rank(one, view), one.name)):
+        lane = _lane(one, view, left)
         left -= len(lane.singles)
         lanes.append(lane)
-    if is_long:
-        lanes.append(
-            _lane(rest, view, None, 0)._replace(label=f"{len(ranked) - len(shown)} more tags", is_rest=True)
-        )
     now_x = view.x(view.now) if view.has(view.now) else None
-    return FleetTimeline(
-        lanes, ticks_of(view, zoom), now_x, load_of(schedules, view), view.columns, is_grouped
-    )
+    return FleetTimeline(lanes, ticks_of(view, zoom), now_x, load_of(schedules, view), view.columns)
 
 
-def _by_tag(schedules: Sequence[Drawn]) -> list[tuple[list[Drawn], str | None]]:
-    """Return the schedules of each first tag; those without one share a lane."""
-    groups: defaultdict[str, list[Drawn]] = defaultdict(list)
-    for one in schedules:
-        groups[one.tags[0] if one.tags else NO_TAG].append(one)
-    return [(members, tag) for tag, members in groups.items()]
-
-
-def _rank(members: Sequence[Drawn], view: View) -> tuple[int, int]:
+def _rank(one: Drawn, view: View) -> tuple[int, int]:
     """Return the worst outcome of a lane and how often it occurs, the worst lane first."""
-    counts: Counter[int] = Counter()
-    for one in members:
-        counts.update(SEVERITY[look_of(run)] for run in one.runs if view.has(_at(run)))
-        counts.update(SEVERITY[OUTCOMES[each.outcome][0]] for each in one.dropped if _touches(each, view))
+    counts = Counter(SEVERITY[look_of(run)] for run in one.runs if view.has(_at(run)))
+    counts.update(SEVERITY[OUTCOMES[each.outcome][0]] for each in one.dropped if _touches(each, view))
     worst = max(counts, default=0)
     return (-worst, -counts[worst]) if worst >= PROBLEM else (0, 0)
 
@@ -355,43 +335,44 @@ def _touches(dropped: RangeRecord, view: View) -> bool:
     return 1000 * dropped.last >= view.start and 1000 * dropped.first < view.end
 
 
-def _lane(members: Sequence[Drawn], view: View, tag: str | None, left: int) -> Lane:
-    marks = [mark for one in members for mark in _marks(one, view)]
+def _lane(one: Drawn, view: View, left: int) -> Lane:
+    marks = list(_marks(one, view))
     counts = Counter(mark.look for mark in marks)
-    coming = total_of([one.coming for one in members])
+    coming = one.coming.columns
     ahead = sum(coming.values())
-    is_listed = sum(len(one.coming.listed) for one in members) == ahead
-    is_crowded = len(marks) + ahead > min(MAX_SINGLE, left) or not is_listed
+    is_crowded = len(marks) + ahead > min(MAX_SINGLE, left) or len(one.coming.listed) != ahead
     if not is_crowded:
-        marks += [mark for one in members for mark in _coming_marks(one)]
-    singles = [] if is_crowded else [_single(mark, view) for mark in marks]
-    crowds = _crowds(marks, coming, view) if is_crowded else []
+        marks += _coming_marks(one)
     worst = max(counts, key=SEVERITY.__getitem__, default="wait")
-    first = members[0]
     return Lane(
-        first.name if tag is None else tag,
-        len(members),
-        _summary(counts, ahead),
+        one.name,
+        1,
+        summary_of(counts, ahead),
         worst if SEVERITY[worst] >= PROBLEM else "none",
-        singles,
-        crowds,
-        [each for one in members for each in _stretches(one, view, with_windows=len(members) == 1)],
-        tag,
+        [] if is_crowded else [_single(mark, view) for mark in marks],
+        crowds_of(_worst_looks(marks, view), counts, coming) if is_crowded else [],
+        list(_stretches(one, view)),
     )
 
 
-def total_of(all_coming: Sequence[ComingStarts]) -> Counter[int]:
-    """Return the coming starts in each column; schedules with one plan share a mapping, added up once."""
-    shared = {id(coming.columns): coming.columns for coming in all_coming}
-    users = Counter(id(coming.columns) for coming in all_coming)
+def total_of(all_coming: Iterable[tuple[int, ComingStarts]]) -> Counter[int]:
+    """Return the coming starts in each column, each as often as it is shared.
+
+    Schedules with one plan share a mapping, which is added up once.
+    """
+    shared: dict[int, tuple[int, Mapping[int, int]]] = {}
+    for jobs, coming in all_coming:
+        known, _ = shared.get(id(coming.columns), (0, coming.columns))
+        shared[id(coming.columns)] = known + jobs, coming.columns
     total: Counter[int] = Counter()
-    for key, columns in shared.items():
+    for jobs, columns in shared.values():
         for column, count in columns.items():
-            total[column] += users[key] * count
+            total[column] += jobs * count
     return total
 
 
-def _summary(counts: Mapping[str, int], coming: int) -> str:
+def summary_of(counts: Mapping[str, int], coming: int) -> str:
+    """Return what a lane shows, in words."""
     ordered = sorted(counts, key=SEVERITY.__getitem__, reverse=True)
     parts = [f"{counts[look]:,} {WORDS[look]}" for look in ordered]
     return ", ".join([*parts, f"{coming:,} upcoming"] if coming else parts) or "nothing in view"
@@ -419,22 +400,24 @@ def _single(mark: _Mark, view: View) -> Single:
     return Single(view.x(mark.at), mark.look, mark.title, mark.name, mark.period_id, mark.key)
 
 
-def _crowds(marks: Sequence[_Mark], coming: Mapping[int, int], view: View) -> list[Crowd]:
-    """Return one path for each look; a column has the look of its worst mark."""
+def _worst_looks(marks: Sequence[_Mark], view: View) -> dict[int, str]:
+    """Return the look of the worst mark in each column."""
     looks: dict[int, str] = {}
-    counts = Counter(mark.look for mark in marks)
     for mark in marks:
         column = view.column(mark.at)
         if SEVERITY[mark.look] > SEVERITY.get(looks.get(column, ""), -1):
             looks[column] = mark.look
-    for column in coming:
-        looks.setdefault(column, "next")
-    counts["next"] = sum(coming.values())
+    return looks
+
+
+def crowds_of(looks: Mapping[int, str], counts: Mapping[str, int], coming: Mapping[int, int]) -> list[Crowd]:
+    """Return one path for each look; a column without a mark has that of its coming starts."""
     by_look: defaultdict[str, list[int]] = defaultdict(list)
-    for column, look in looks.items():
-        by_look[look].append(column)
+    for column in looks.keys() | coming.keys():
+        by_look[looks.get(column, "next")].append(column)
+    total = {**counts, "next": sum(coming.values())}
     return [
-        Crowd(look, _path(columns), f"{counts[look]:,} {WORDS[look]}")
+        Crowd(look, _path(columns), f"{total[look]:,} {WORDS[look]}")
         for look, columns in sorted(by_look.items(), key=lambda item: SEVERITY[item[0]])
     ]
 
@@ -450,17 +433,16 @@ def _path(columns: Iterable[int]) -> str:
     return "".join(f"M{start} 0h{width}v1h-{width}z" for start, width in pieces)
 
 
-def _stretches(one: Drawn, view: View, *, with_windows: bool) -> Iterator[LaneBar]:
-    if with_windows:
-        for start, end in (*one.windows, *one.coming.windows):
-            if end > view.start and start < view.end:
-                yield LaneBar(view.x(start), _wide(view, start, end), "window", "window")
+def _stretches(one: Drawn, view: View) -> Iterator[LaneBar]:
+    for start, end in (*one.windows, *one.coming.windows):
+        if end > view.start and start < view.end:
+            yield LaneBar(view.x(start), bar_width(view, start, end), "window", "window")
     for dropped in one.dropped:
         if _touches(dropped, view):
             look, word = OUTCOMES[dropped.outcome]
             title = f"{one.name}: {dropped.periods:,} periods {word}, {dropped.reason.sentence}"
             start, end = 1000 * dropped.first, 1000 * dropped.last
-            yield LaneBar(view.x(start), _wide(view, start, end), look, title)
+            yield LaneBar(view.x(start), bar_width(view, start, end), look, title)
     for run in one.runs:
         if (
             run.in_flight
@@ -469,10 +451,10 @@ def _stretches(one: Drawn, view: View, *, with_windows: bool) -> Iterator[LaneBa
             and view.now > view.start
         ):
             title = f"{one.name}: running for {span(max(0, view.now - run.started_at))}"
-            yield LaneBar(view.x(run.started_at), _wide(view, run.started_at, view.now), "run", title)
+            yield LaneBar(view.x(run.started_at), bar_width(view, run.started_at, view.now), "run", title)
 
 
-def _wide(view: View, start: int, end: int) -> float:
+def bar_width(view: View, start: int, end: int) -> float:
     """Return a width in percent, at least as wide as can be seen."""
     return max(round(view.x(end) - view.x(start), 2), 0.15)
 
@@ -482,23 +464,27 @@ def _wide(view: View, start: int, end: int) -> float:
 
 def load_of(schedules: Sequence[Drawn], view: View) -> Area:
     """Return the starts in each column: past ones as recorded, coming ones as planned."""
-    counts = total_of([one.coming for one in schedules])
+    counts = total_of((1, one.coming) for one in schedules)
     for one in schedules:
         counts.update(
             view.column(run.started_at)
             for run in one.runs
             if run.started_at is not None and view.has(run.started_at)
         )
+    return area_of(counts, view)
+
+
+def area_of(counts: Mapping[int, int], view: View) -> Area:
+    """Return the starts in each column as an area."""
     peak = max(counts.values(), default=0)
     if not peak:
         return Area("", 0, 0.0, "no starts")
     at = view.start + min(column for column in counts if counts[column] == peak) * view.width
-    heights = [round(100 - 100 * counts[column] / peak, 1) for column in range(view.columns)]
+    heights = [round(100 - 100 * counts.get(column, 0) / peak, 1) for column in range(view.columns)]
     path = "M0 100" + "".join(f"V{height:g}h1" for height in heights) + "V100z"
-    words = (
-        f"{peak:,} {'start' if peak == 1 else 'starts'} in {_length(view.width)} from {rfc3339(at // 1000)}"
-    )
-    return Area(path, peak, view.x(at), f"peak: {words}")
+    width, peak_at = _length(view.width), rfc3339(at // 1000)
+    words = f"peak: {peak:,} {'start' if peak == 1 else 'starts'} in {width} from {peak_at}"
+    return Area(path, peak, view.x(at), words, width, peak_at)
 
 
 def _length(milliseconds: int) -> str:

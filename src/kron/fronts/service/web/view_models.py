@@ -554,7 +554,14 @@ def with_counterfactual(page: PeriodPage, other: Counterfactual, job: JobRecord,
     mark = _mark_without_run(explanation)
     facts = _fact_rows(explanation, zone_of_job(job), now)
     return page._replace(
-        other=OtherFate(mark.word, mark.look, explanation.headline, facts, other.assumptions)
+        # An execution may have failed: the headline says so, and no colour claims a success.
+        other=OtherFate(
+            mark.word,
+            "wait" if explanation.outcome is Outcome.EXECUTED else mark.look,
+            explanation.headline,
+            facts,
+            other.assumptions,
+        )
     )
 
 

@@ -304,6 +304,71 @@ AND launcher_kind = %(launcher_kind)s
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 
+-- name: group_jobs
+-- The tag is read from each different profile once, not for each schedule.
+SELECT definition, profile::jsonb -> 'tags' ->> 0, stopped, irregular, sum(jobs)::bigint, min(name) FROM (
+    SELECT definition, profile, (paused OR suspended)::integer AS stopped,
+        (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL)::integer AS irregular,
+        count(*) AS jobs, min(schedule_id) AS name
+    FROM schedules WHERE namespace = %(namespace)s {own} GROUP BY definition, profile, stopped, irregular {singly}
+) AS alike GROUP BY 1, 2, 3, 4 {singly}
+
+-- name: groups_in_order
+ORDER BY 5 DESC, 6 LIMIT %(limit)s
+
+-- name: single_groups_in_order
+ORDER BY 6 LIMIT %(limit)s
+
+-- name: jobs_by_definitions
+AND definition = ANY (%(definitions)s::text[])
+
+-- name: jobs_by_irregular
+AND (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL) = %(irregular)s
+
+-- name: count_made
+-- Of all schedules: the index of records in their order is enough.
+SELECT (made_at - %(start)s) / %(width)s, count(*) FROM schedule_runs
+WHERE namespace = %(namespace)s AND made_at >= %(start)s AND made_at < %(made_until)s GROUP BY 1
+
+-- name: count_own
+-- Of some schedules: the history of each is in an index.
+SELECT (1000 * nominal_time - %(start)s) / %(width)s, count(*) FROM schedule_runs JOIN (
+    SELECT schedule_id FROM schedules WHERE namespace = %(namespace)s {own}
+) AS own USING (schedule_id)
+WHERE namespace = %(namespace)s AND nominal_time >= %(start)s / 1000 AND nominal_time < %(made_until)s / 1000 GROUP BY 1
+
+-- name: tally_runs
+-- The runs are read first, in the order of their records: of all schedules with a tag, the planner would read every run.
+-- What stands outside is left out after counting: as conditions they would be estimated far too low. The tag is read
+-- from each different profile once, not for each run.
+WITH seen AS {seen} (
+    SELECT schedule_id, coalesce(began_at, fire_time) AS at, began_at, is_open, status FROM schedule_runs
+    WHERE namespace = %(namespace)s AND made_at >= %(made_from)s AND made_at < %(made_until)s
+        AND (status <> 'PENDING' OR fire_time <= %(now)s) {which}
+), counted (part, profile, status, dropped, runs, started, name) AS (
+    SELECT CASE WHEN at BETWEEN %(start)s AND %(end)s - 1 THEN (at - %(start)s) / %(width)s END, profile,
+        CASE WHEN is_open = 1 AND status = 'FAILED' THEN 'PENDING' ELSE status END, 0,
+        count(*), count(began_at), max(schedule_id)
+    FROM seen JOIN (
+        SELECT schedule_id, profile FROM schedules WHERE namespace = %(namespace)s {own}
+    ) AS own USING (schedule_id)
+    GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT CASE WHEN 1000 * last >= %(start)s AND 1000 * first < %(end)s
+            THEN (least(1000 * last, %(end)s - 1) - %(start)s) / %(width)s END, profile,
+        upper(outcome), 1, sum(periods)::bigint, 0, max(schedule_id)
+    FROM schedule_ranges JOIN (
+        SELECT schedule_id, profile FROM schedules WHERE namespace = %(namespace)s {own}
+    ) AS own USING (schedule_id)
+    WHERE namespace = %(namespace)s AND made_at >= %(start)s
+    GROUP BY 1, 2, 3
+)
+SELECT part, profile::jsonb -> 'tags' ->> 0, status, dropped, sum(runs)::bigint, sum(started)::bigint, max(name)
+FROM counted WHERE part IS NOT NULL GROUP BY 1, 2, 3, 4
+
+-- name: tally_not_ok
+AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED')
+
 -- name: jobs_in_order
 ORDER BY schedule_id LIMIT %(limit)s
 
@@ -313,9 +378,9 @@ AND (made_at, idempotency_key) < (%(made_at)s, %(key)s)
 -- name: latest_by_status
 AND status = %(status)s
 
--- name: latest_open
+-- name: latest_open_runs
 -- Few runs are open, and they have an index.
-AND is_open = 1
+AND is_open = 1 AND (made_at, idempotency_key) < (%(made_at)s, %(key)s)
 
 -- name: latest_by_users
 AND schedule_id IN (
@@ -360,6 +425,27 @@ ORDER BY run.nominal_time DESC, run.kind <> 'period', run.idempotency_key
 
 -- name: with_keys
 AND idempotency_key = ANY (%(names)s::text[])
+
+-- name: run_counts
+-- All runs (without a status), then those that ended without success, then those that are open. Each is counted in an
+-- index, without a look at the rows of successful runs: a schedule may have one for each second of a year.
+WITH part AS (
+    SELECT * FROM unnest(%(starts)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY AS part (start, until, number)
+)
+SELECT number - 1, NULL, runs FROM part CROSS JOIN LATERAL (
+    SELECT count(*) AS runs FROM schedule_runs
+    WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND nominal_time >= part.start AND nominal_time < part.until
+) AS counted
+UNION ALL
+SELECT number - 1, status, runs FROM part CROSS JOIN LATERAL (
+    SELECT status, count(*) AS runs FROM schedule_runs
+    WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND nominal_time >= part.start AND nominal_time < part.until
+        AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED') AND is_open = 0 GROUP BY status
+) AS counted
+UNION ALL
+SELECT number - 1, CASE status WHEN 'FAILED' THEN 'PENDING' ELSE status END, count(*) FROM schedule_runs JOIN part
+    ON nominal_time >= part.start AND nominal_time < part.until
+WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND is_open = 1 GROUP BY 1, 2
 
 -- name: ranges
 SELECT {range.columns} FROM schedule_ranges

@@ -113,6 +113,61 @@ AND launcher_kind = :launcher_kind
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 
+-- name: group_jobs
+-- The tag is read from each different profile once, not for each job.
+SELECT definition, iif(json_valid(profile), profile ->> '$.tags[0]', NULL), stopped, irregular, sum(jobs), min(name) FROM (
+    SELECT definition, profile, paused OR suspended AS stopped, (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL) AS irregular,
+        count(*) AS jobs, min(schedule_id) AS name
+    FROM jobs WHERE namespace = :namespace {own} GROUP BY definition, profile, stopped, irregular {singly}
+) GROUP BY 1, 2, 3, 4 {singly}
+
+-- name: groups_in_order
+ORDER BY 5 DESC, 6 LIMIT :limit
+
+-- name: single_groups_in_order
+ORDER BY 6 LIMIT :limit
+
+-- name: jobs_by_definitions
+AND definition IN (SELECT value FROM json_each(:definitions))
+
+-- name: jobs_by_irregular
+AND (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL) = :irregular
+
+-- name: count_made
+-- Of all jobs: the index of records in their order is enough.
+SELECT (made_at - :start) / :width, count(*) FROM runs INDEXED BY runs_made
+WHERE namespace = :namespace AND made_at >= :start AND made_at < :made_until GROUP BY 1
+
+-- name: count_own
+-- Of some jobs: the history of each is in an index.
+WITH own AS MATERIALIZED (SELECT number FROM jobs WHERE namespace = :namespace {own})
+SELECT (1000 * nominal_time - :start) / :width, count(*) FROM own CROSS JOIN runs ON job = own.number
+WHERE nominal_time >= :start / 1000 AND nominal_time < :made_until / 1000 GROUP BY 1
+
+-- name: tally_runs
+-- Each job is found by its number; the tag is read from each different profile once, not for each run.
+WITH own AS NOT MATERIALIZED (SELECT number, profile FROM jobs WHERE namespace = :namespace {own}),
+counted (part, profile, status, dropped, runs, started, name) AS (
+    SELECT (coalesce(began_at, fire_time) - :start) / :width, profile,
+        CASE WHEN is_open = 1 AND status = 'FAILED' THEN 'PENDING' ELSE status END, 0,
+        count(*), count(began_at), max(schedule_id)
+    FROM runs INDEXED BY {index} CROSS JOIN own ON own.number = job
+    WHERE namespace = :namespace AND made_at >= :made_from AND made_at < :made_until
+        AND coalesce(began_at, fire_time) >= :start AND coalesce(began_at, fire_time) < :end
+        AND NOT (status = 'PENDING' AND fire_time > :now) {which}
+    GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT (min(1000 * last, :end - 1) - :start) / :width, profile, upper(outcome), 1, sum(periods), 0, max(schedule_id)
+    FROM ranges CROSS JOIN own ON own.number = job
+    WHERE 1000 * last >= :start AND 1000 * first < :end
+    GROUP BY 1, 2, 3
+)
+SELECT part, iif(json_valid(profile), profile ->> '$.tags[0]', NULL), status, dropped, sum(runs), sum(started), max(name)
+FROM counted GROUP BY 1, 2, 3, 4
+
+-- name: tally_not_ok
+AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED')
+
 -- name: jobs_in_order
 ORDER BY schedule_id LIMIT :limit
 
@@ -229,9 +284,11 @@ FROM runs WHERE namespace = :namespace AND (made_at, idempotency_key) < (:made_a
 -- name: latest_by_status
 AND status = :status
 
--- name: latest_open
--- Few runs are open, and they have an index.
-AND is_open = 1
+-- name: latest_open_runs
+-- Few runs are open, and they have an index; without it every run would be read in the order of records.
+SELECT {run.columns}
+FROM runs INDEXED BY runs_open
+WHERE is_open = 1 AND namespace = :namespace AND (made_at, idempotency_key) < (:made_at, :key)
 
 -- name: latest_by_users
 AND job IN (
@@ -250,6 +307,22 @@ SELECT {run.columns} FROM (
     WHERE jobs.namespace = :namespace
 )
 ORDER BY nominal_time DESC, slot
+
+-- name: run_counts
+-- All runs (without a status), then those that ended without success, then those that are open. Each is counted in an
+-- index, without a look at the rows of successful runs: a schedule may have one for each second of a year.
+WITH part (number, start, until) AS (SELECT key, value ->> 0, value ->> 1 FROM json_each(:parts))
+SELECT number, NULL, (
+    SELECT count(*) FROM runs WHERE job = :job AND nominal_time >= start AND nominal_time < until
+) FROM part
+UNION ALL
+SELECT number, status, count(*) FROM part CROSS JOIN runs INDEXED BY runs_not_ok
+    ON job = :job AND nominal_time >= start AND nominal_time < until
+WHERE status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED') AND is_open = 0 GROUP BY 1, 2
+UNION ALL
+SELECT number, CASE status WHEN 'FAILED' THEN 'PENDING' ELSE status END, count(*)
+FROM runs INDEXED BY runs_open CROSS JOIN part ON nominal_time >= start AND nominal_time < until
+WHERE job = :job AND is_open = 1 GROUP BY 1, 2
 
 -- name: ranges
 SELECT {range.columns} FROM ranges

@@ -19,6 +19,19 @@
       const shown = { schedule: time.dataset.written, utc: time.title, viewer: isNaN(at) ? time.title : format.format(at) };
       time.textContent = shown[zone];
     }
+    writeAxis(root);
+  };
+  // The labels of a time axis: hours keep their form, days get one that has the hour.
+  const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hour12: false });
+  const dated = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
+  const writeAxis = (root) => {
+    for (const label of root.querySelectorAll("text[data-at]")) {
+      label.dataset.written ??= label.textContent;
+      const at = new Date(label.dataset.at);
+      const own = /^\d\d:\d\d$/.test(label.dataset.written) ? clock : dated;
+      label.textContent = zone === "viewer" ? own.format(at) : label.dataset.written;
+    }
+    for (const note of root.querySelectorAll("[data-axis]")) note.textContent = `Times of the axis in ${zone === "viewer" ? "your zone" : "UTC"}`;
   };
   const select = document.createElement("select");
   select.className = "zone";
@@ -30,11 +43,37 @@
     write(document);
   });
   document.querySelector(".top")?.append(select);
+  // On a phone the pages stand in a row that scrolls.
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   write(document);
   document.addEventListener("kron-refreshed", () => write(document));
 
+  // --- a button beside each text that is meant to be copied ---------------------------------------------------
+  const offerCopies = () => {
+    for (const text of document.querySelectorAll("pre[data-copy]")) {
+      if (text.previousElementSibling?.className === "copy") continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "copy";
+      button.textContent = "Copy";
+      button.addEventListener("click", async () => {
+        // Without a secure connection a page may not write to the clipboard: the text is selected instead.
+        try {
+          await navigator.clipboard.writeText(text.textContent);
+          button.textContent = "Copied";
+        } catch {
+          getSelection().selectAllChildren(text);
+          button.textContent = "Selected";
+        }
+      });
+      text.before(button);
+    }
+  };
+  offerCopies();
+  document.addEventListener("kron-refreshed", offerCopies);
+
   // --- keys --------------------------------------------------------------------------------------------------
-  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
+  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], d: ["/ui/dags", "DAGs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
   const HELP = [
     ["/", "Search schedules"],
     ["j, k", "Next, previous row"],

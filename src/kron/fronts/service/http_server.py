@@ -1,0 +1,83 @@
+"""The HTTP servers of the service: listening sockets, and servers that leave signals to their process."""
+
+import errno
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from kron.core.errors import InvalidOptionError
+from kron.fronts.service.api.middleware import with_security_headers
+from kron.fronts.service.security import ServerOptions
+
+# Open files of each process: more than 1,000 connections, or starts of a few launchers.
+MAX_FILES = 8_192
+# How long a stop waits for the requests in progress, in seconds.
+SHUTDOWN_S = 5
+ADDRESS_IN_USE = (
+    "another process listens there; stop it, or use another port: --port 8081, or --port 0 for a free one"
+)
+PLAIN_HTTP: ServerOptions = {"ws": "none"}
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to its process.
+
+    At its end it calls `on_shutdown`, before it waits for the responses in progress.
+    """
+
+    on_shutdown: Callable[[], None] | None = None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, once the responses in progress are sent."""
+        if self.on_shutdown is not None:
+            self.on_shutdown()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
+def raise_file_limit() -> None:
+    """Allow this process and its worker as many open files as connections and starts in flight can need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket, or raise if the address cannot be used."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family)
+    except OSError as cause:
+        reason = ADDRESS_IN_USE if cause.errno == errno.EADDRINUSE else str(cause)
+        raise InvalidOptionError(option="address", value=f"{host}:{port}", reason=reason) from cause
+    # Connections inherit it. Without it each response waits 40 ms for the client to acknowledge its headers.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
+    """Return the server of an application."""
+    config = uvicorn.Config(
+        with_security_headers(app),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        **options,
+    )
+    return Server(config)
+
+
+def url_of(host: str, listening: socket.socket, *, scheme: str = "http") -> str:
+    """Return the URL of a listening socket."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -1,0 +1,78 @@
+"""What needs attention: failing schedules, and periods and runs that went wrong, each in one sentence."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kron.app.query import Query
+from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
+from kron.core.time.instant import rfc3339
+from kron.fronts.service.web.time_text import PageTime, moment_of
+from kron.fronts.service.web.view_models import zone_of_job
+
+# How many problems are listed.
+MAX_PROBLEMS = 8
+# How many of a failing schedule's newest runs are searched for the one that failed.
+NEWEST = 5
+
+
+class Attention(NamedTuple):
+    """A schedule that needs attention: when and why, in one sentence, and what would change it."""
+
+    name: str
+    at: PageTime
+    look: str
+    sentence: str = ""
+    remedy: str | None = None
+    period_id: str | None = None
+    key: str | None = None
+    is_paused: bool = False
+
+
+class Problem(NamedTuple):
+    """What went wrong at an instant: a period, or a manual run with its key and error."""
+
+    at: int
+    identity: str
+    nominal_time: int
+    look: str
+    # A manual run belongs to no period.
+    manual: tuple[str, str] | None = None
+
+
+def manual_of(run: RunRecord) -> tuple[str, str] | None:
+    """Return the key and the error of a manual run; None for others."""
+    return (run.key, run.error or run.reason.sentence) if run.kind is RunKind.MANUAL else None
+
+
+def newest_failing(jobs: Iterable[JobRecord]) -> list[JobRecord]:
+    """Return the jobs whose last execution failed, the latest first, as many as are listed."""
+    failing = [job for job in jobs if job.failures]
+    return sorted(failing, key=lambda job: job.last_failure_at or 0, reverse=True)[:MAX_PROBLEMS]
+
+
+async def attention_of(
+    query: Query, jobs: Mapping[str, JobRecord], others: Sequence[Problem], now: int
+) -> list[Attention]:
+    """Return the failing jobs of some and other problems, the newest first, each explained by its records."""
+    failing = newest_failing(jobs.values())
+    newest = await query.newest_runs([job.identity for job in failing], limit=NEWEST)
+    failed = [
+        Problem(run.ended_at or run.fire_time, run.identity, run.nominal_time, "bad", manual_of(run))
+        for runs in newest.values()
+        for run in [run for run in runs if run.status is RunStatus.FAILED][:1]
+    ]
+    known = {problem.identity for problem in failed}
+    problems = [*failed, *(problem for problem in others if problem.identity not in known)]
+    shown = sorted(problems, key=lambda each: each[:3], reverse=True)[:MAX_PROBLEMS]
+    return [await _explained(query, jobs[problem.identity], problem, now) for problem in shown]
+
+
+async def _explained(query: Query, job: JobRecord, problem: Problem, now: int) -> Attention:
+    at = moment_of(problem.at, zone_of_job(job), now)
+    known = Attention(problem.identity, at, problem.look, is_paused=bool(job.paused))
+    if problem.manual is not None:
+        key, error = problem.manual
+        return known._replace(key=key, sentence=f"a manual run failed: {error}")
+    period_id = rfc3339(problem.nominal_time)
+    explanation = await query.why(problem.identity, period_id)
+    return known._replace(sentence=explanation.headline, remedy=explanation.remedy, period_id=period_id)

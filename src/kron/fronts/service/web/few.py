@@ -1,0 +1,151 @@
+"""The records of a few schedules, each with its own lane: its runs, its windows and its coming starts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kron.app.budget import CpuBudget
+from kron.app.query import Query
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.plan import UNUSABLE
+from kron.core.plan.query import FoundJob
+from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord
+from kron.core.plan.step import JobState
+from kron.fronts.service.web.attention import Problem, manual_of
+from kron.fronts.service.web.starter import WINDOWS_S
+from kron.fronts.service.web.timeline import (
+    PROBLEM,
+    SEVERITY,
+    ComingStarts,
+    Drawn,
+    FleetTimeline,
+    View,
+    Zoom,
+    coming_of,
+    look_of,
+    timeline_of,
+)
+from kron.fronts.service.web.view_models import OUTCOMES
+
+# Runs that are read for all lanes together.
+MAX_RUNS = 5_000
+# A period may start this long before its nominal time, as far as a view of the past looks for it, in seconds.
+EARLY_S = 3_600
+
+
+class Shown(NamedTuple):
+    """A picture, notes on what it leaves out, and what needs attention, with the schedules of both."""
+
+    picture: FleetTimeline
+    notes: list[str]
+    jobs: Mapping[str, JobRecord]
+    problems: list[Problem]
+
+
+async def few_of(query: Query, found: Sequence[FoundJob], view: View, zoom: Zoom) -> Shown:
+    """Return the picture of a few schedules."""
+    names = [each.job.identity for each in found]
+    states = await query.states(names)
+    limit = MAX_RUNS // max(1, len(names))
+    before = None if view.end > view.now else view.end // 1000 + EARLY_S
+    runs, cut = {}, []
+    for name in names:
+        runs[name] = await query.runs(name, before=before, limit=limit) if view.start <= view.now else []
+        if len(runs[name]) == limit and view.has(runs[name][-1].fire_time):
+            cut.append(name)
+    dropped = {name: await query.ranges(name) for name in names}
+    few = _Few([each.job for each in found], states, runs, dropped, view)
+
+    def drawn() -> Shown:
+        schedules = few.drawn()
+        nominal = sum(one.coming.is_nominal for one in schedules)
+        notes = [f"Drawn: the newest {limit:,} runs of {name}." for name in cut]
+        notes += nominal_note(nominal)
+        return Shown(timeline_of(schedules, view, zoom), notes, few.jobs, list(few.problems()))
+
+    return await query.compute(drawn)
+
+
+def nominal_note(nominal: int) -> list[str]:
+    """Return the note on windows that are not decided."""
+    words = "schedule has" if nominal == 1 else "schedules have"
+    note = f"{nominal:,} {words} too many windows: their starts are drawn at their nominal times."
+    return [note] if nominal else []
+
+
+class _Few:
+    """The records behind a picture."""
+
+    def __init__(
+        self,
+        jobs: Sequence[JobRecord],
+        states: Mapping[str, JobState],
+        runs: Mapping[str, Sequence[RunRecord]],
+        dropped: Mapping[str, Sequence[RangeRecord]],
+        view: View,
+    ) -> None:
+        self.jobs = {job.identity: job for job in jobs}
+        self._states = states
+        self._dropped = dropped
+        self._view = view
+        self._runs = {name: {run.key: run for run in theirs} for name, theirs in runs.items()}
+        for name, state in states.items():
+            self._runs[name].update({run.key: run for run in state.runs})
+
+    def drawn(self) -> list[Drawn]:
+        """Return what to draw of each schedule."""
+        budget = CpuBudget(WINDOWS_S)
+        return [self._drawn(job, budget) for job in self.jobs.values()]
+
+    def _drawn(self, job: JobRecord, budget: CpuBudget) -> Drawn:
+        name = job.identity
+        runs = list(self._runs[name].values())
+        one = Drawn(name, runs, self._dropped.get(name, ()))
+        try:
+            state = self._states.get(name, JobState(job))
+            coming = coming_of(state, self._view, is_spent=lambda: budget.is_spent)
+            return one._replace(coming=coming, windows=_windows(job, runs, coming))
+        except UNUSABLE:
+            return one
+
+    def problems(self) -> Iterable[Problem]:
+        """Yield the newest period of each schedule that did not run, or its newest manual run that failed."""
+        for name in self.jobs:
+            bad = [run for run in self._runs[name].values() if is_problem(run, self._view)]
+            times = [problem_of(run) for run in bad]
+            times += [
+                dropped_problem(each)
+                for each in self._dropped.get(name, ())
+                if 1000 * each.last >= self._view.start
+            ]
+            if times:
+                yield max(times, key=lambda each: each[:3])
+
+
+def problem_of(run: RunRecord) -> Problem:
+    """Return the problem that a run is."""
+    return Problem(run.fire_time, run.identity, run.nominal_time, look_of(run), manual_of(run))
+
+
+def dropped_problem(dropped: RangeRecord) -> Problem:
+    """Return the problem that the last of some aggregated periods is."""
+    return Problem(1000 * dropped.last, dropped.identity, dropped.last, OUTCOMES[dropped.outcome][0])
+
+
+def is_problem(run: RunRecord, view: View) -> bool:
+    """Say whether a run in a view needs attention, beside those of failing schedules."""
+    look = look_of(run)
+    # The failed periods of failing schedules are known; a manual run does not make a schedule failing.
+    is_new = look != "bad" or run.kind is RunKind.MANUAL
+    # A period without an allowed time is recorded before its nominal time.
+    is_new = is_new and run.fire_time <= view.now
+    return SEVERITY[look] >= PROBLEM and is_new and view.has(run.fire_time)
+
+
+def _windows(job: JobRecord, runs: Sequence[RunRecord], coming: ComingStarts) -> list[tuple[int, int]]:
+    """Return the windows of past periods."""
+    compiled = compiled_job(job.definition, job.identity)
+    if compiled.early == compiled.late:
+        return []
+    ahead = {nominal_time for _, nominal_time in coming.listed}
+    times = {run.nominal_time for run in runs} - ahead
+    return [(1000 * (time + compiled.early), 1000 * (time + compiled.late)) for time in sorted(times)]

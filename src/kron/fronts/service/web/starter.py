@@ -1,0 +1,189 @@
+"""Starters: the schedules of a fleet by what they start together, however many there are.
+
+Schedules with one definition start at the same times, so they are computed once. Those whose times depend on
+their names (`H`, windows) are read one by one as long as they are few enough, as are those in a state of
+their own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from kron.app.budget import CpuBudget
+from kron.app.query import Query
+from kron.core.job.profile import profile_fields_of
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.plan import UNUSABLE
+from kron.core.plan.query import JobFilter, JobGroup
+from kron.core.plan.record import JobRecord
+from kron.core.plan.step import JobState
+from kron.fronts.service.web.timeline import NOTHING, ComingStarts, View, coming_of, total_of
+
+# Groups that are read, schedules that are read one by one for their names, and for their states.
+MAX_GROUPS, MAX_SINGLY, MAX_IRREGULAR = 20_000, 10_000, 500
+# Schedules of full minutes that are read by name.
+MAX_MEMBERS = 2_000
+# Schedules with windows that are decided; of more, the starts count at their nominal times.
+MAX_DECIDED = 2_000
+# Processor time for the coming starts of one picture, and for the decisions of windows, in seconds.
+STARTS_S, WINDOWS_S = 0.3, 0.15
+# Profiles whose tags are remembered.
+MAX_PROFILES = 4_096
+
+
+class Starter(NamedTuple):
+    """Schedules that start at the same times: their definition, how many they are, and the first name.
+
+    `state` is that of a schedule that is not told by its definition.
+    """
+
+    definition: str
+    name: str
+    jobs: int = 1
+    tag: str | None = None
+    state: JobState | None = None
+
+    def state_at(self, now: int) -> JobState:
+        """Return a state from which the starts after an instant follow."""
+        if self.state is not None:
+            return self.state
+        late = compiled_job(self.definition, self.name).late
+        return JobState(
+            JobRecord(self.name, self.definition, "{}", "", 1, 0, 0, 1, now // 1000 - late - 1, None, None)
+        )
+
+
+class Starters(NamedTuple):
+    """The starters of a fleet, its schedules by first tag, and how many schedules are left out."""
+
+    starters: Sequence[Starter]
+    tags: Mapping[str | None, int]
+    left_out: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return how many schedules there are."""
+        return sum(self.tags.values())
+
+
+async def starters_of(query: Query, wanted: JobFilter) -> Starters:
+    """Read the starters of the schedules that match a filter."""
+    groups = await query.groups(wanted, limit=MAX_GROUPS)
+    tags: Counter[str | None] = Counter()
+    for group in groups:
+        tags[group.tag] += group.jobs
+    shared, singles = await query.compute(lambda: _parted(groups))
+    starters = [Starter(group.definition, group.name, group.jobs, group.tag) for group in shared]
+    left_out = 0
+    if len(groups) == MAX_GROUPS:
+        left_out = max(0, await query.count(wanted) - tags.total())
+        tags[None] += left_out
+    if singles:
+        theirs = wanted._replace(definitions=sorted({group.definition for group in singles}), irregular=False)
+        found = await query.groups(theirs, limit=MAX_SINGLY, singly=True)
+        started = [group for group in found if not group.is_stopped]
+        starters += [Starter(group.definition, group.name, 1, group.tag) for group in started]
+        left_out += max(0, sum(group.jobs for group in singles) - len(started))
+    irregular = sum(group.jobs for group in groups if group.is_irregular)
+    if irregular:
+        starters += await _irregular(query, wanted)
+        left_out += max(0, irregular - MAX_IRREGULAR)
+    return Starters(starters, tags, left_out)
+
+
+def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]:
+    """Return the groups that start together, and those whose schedules are to be read one by one."""
+    together, hashed, windowed = [], [], []
+    for group in groups:
+        if group.is_stopped or group.is_irregular:
+            continue
+        try:
+            compiled = compiled_job(group.definition, group.name)
+        except UNUSABLE:
+            continue
+        if not compiled.is_shared:
+            hashed.append(group)
+        elif compiled.plain or group.jobs == 1:
+            together.append(group)
+        else:
+            windowed.append(group)
+    if sum(group.jobs for group in windowed) > MAX_DECIDED:
+        return together + windowed, hashed
+    return together, hashed + windowed
+
+
+async def _irregular(query: Query, wanted: JobFilter) -> list[Starter]:
+    found = await query.jobs(wanted._replace(irregular=True), limit=MAX_IRREGULAR)
+    states = await query.states([each.job.identity for each in found])
+    return [
+        Starter(
+            each.job.definition,
+            each.job.identity,
+            1,
+            next(iter(tags_of(each.job.profile)), None),
+            states.get(each.job.identity, JobState(each.job)),
+        )
+        for each in found
+    ]
+
+
+@lru_cache(maxsize=MAX_PROFILES)
+def tags_of(profile: str | None) -> tuple[str, ...]:
+    """Return the tags of a schedule."""
+    tags = profile_fields_of(profile)["tags"]
+    return tuple(map(str, tags)) if isinstance(tags, (list, tuple)) else ()
+
+
+class Coming(NamedTuple):
+    """The coming starts of some starters, in their order; None beyond the budget of processor time."""
+
+    starts: Sequence[tuple[Starter, ComingStarts | None]]
+
+    @property
+    def nominal(self) -> int:
+        """Return of how many schedules the starts count at their nominal times."""
+        return sum(one.jobs for one, coming in self.starts if coming is not None and coming.is_nominal)
+
+    @property
+    def left_out(self) -> int:
+        """Return of how many schedules the starts are not known."""
+        return sum(one.jobs for one, coming in self.starts if coming is None)
+
+    def known(self) -> Iterator[tuple[Starter, ComingStarts]]:
+        """Yield the starters whose starts are known."""
+        return ((one, coming) for one, coming in self.starts if coming is not None)
+
+    def total(self) -> Counter[int]:
+        """Return the starts of all schedules in each column."""
+        return total_of((one.jobs, coming) for one, coming in self.known())
+
+    def by_tag(self) -> dict[str | None, Counter[int]]:
+        """Return the starts in each column of the schedules of each first tag."""
+        parted: dict[str | None, list[tuple[int, ComingStarts]]] = {}
+        for one, coming in self.known():
+            parted.setdefault(one.tag, []).append((one.jobs, coming))
+        return {tag: total_of(theirs) for tag, theirs in parted.items()}
+
+
+def coming_starts(starters: Sequence[Starter], view: View) -> Coming:
+    """Return the coming starts in a view while the budget lasts, those of the most schedules first."""
+    budget = CpuBudget(STARTS_S)
+    ordered = sorted(starters, key=lambda one: -one.jobs)
+    shared = [(one, _coming(one, view, budget, budget)) for one in ordered if one.jobs > 1]
+    windows = CpuBudget(WINDOWS_S)
+    return Coming(
+        [*shared, *((one, _coming(one, view, budget, windows)) for one in ordered if one.jobs == 1)]
+    )
+
+
+def _coming(one: Starter, view: View, budget: CpuBudget, windows: CpuBudget) -> ComingStarts | None:
+    if budget.is_spent:
+        return None
+    try:
+        # Windows of several schedules differ: only their nominal times are the same.
+        return coming_of(
+            one.state_at(view.now), view, listed=False, is_spent=lambda: one.jobs > 1 or windows.is_spent
+        )
+    except UNUSABLE:
+        return NOTHING

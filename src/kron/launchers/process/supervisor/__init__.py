@@ -1,0 +1,1 @@
+"""The supervisor of runs: a small program, with the standard library alone, that outlives krond."""

@@ -1,0 +1,98 @@
+"""Connections to a SQLite file: to write, to list within a bound, or a separate one for single calls."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kron.stores.migration import bring_up, make_private
+from kron.stores.sqlite.write import translated
+
+MEMORY = ":memory:"
+# The steps SQLite's virtual machine may take for one listing, about a minute's work, and between two checks.
+MAX_STEPS, STEPS_PER_CHECK = 4_000_000_000, 100_000
+# How long a statement waits for another process's write before it fails.
+BUSY_MS = 5_000
+# How much of a file a connection keeps in memory; the default of SQLite.
+CACHE_KIB = 2_000
+
+# Work that is followed by a rest, and the longest rest, in seconds: longer than the longest pause of SQLite
+# between two attempts to lock a file.
+LONG_S, MAX_REST_S = 0.01, 0.12
+
+T = TypeVar("T")
+
+
+def connect(path: str, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
+    """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
+    if path != MEMORY:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        if path != MEMORY:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        bring_up(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class StepBudget:
+    """Interrupts a query that takes too many steps; SQLite calls it as a progress handler."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._max_checks = steps // STEPS_PER_CHECK
+        self._checks = 0
+
+    def reset(self) -> None:
+        """Start counting for another query."""
+        self._checks = 0
+
+    def __call__(self) -> bool:
+        """Return whether the query is to be interrupted."""
+        self._checks += 1
+        return self._checks > self._max_checks
+
+
+class SqliteFile:
+    """A separate connection to a file, opened at the first use; its calls run in a thread, one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._mutex = asyncio.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work with the connection; the errors of the database become StoreError.
+
+        After long work it rests for as long: a connection that waits for the only writer's place asks for it
+        every tenth of a second at most, and would never get it between two works in a row.
+        """
+        async with self._mutex:
+            time = asyncio.get_running_loop().time
+            began = time()
+            try:
+                return await asyncio.to_thread(translated, self._with_connection, (work,))
+            finally:
+                took = time() - began
+                if took > LONG_S:
+                    await asyncio.sleep(min(took, MAX_REST_S))
+
+    def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            self._connection = connect(self._path)
+        return work(self._connection)
+
+    async def close(self) -> None:
+        """Close the file."""
+        async with self._mutex:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await asyncio.to_thread(connection.close)
