@@ -127,8 +127,8 @@ def test_every_command_has_its_help_without_the_service(installed: Installed, wo
 @pytest.mark.parametrize(
     ("words", "module"),
     [
-        (["serve"], "uvicorn"),
-        (["worker"], "uvicorn"),
+        (["serve"], "fastapi"),
+        (["worker"], "fastapi"),
         (["token", "keys", "keys"], "cryptography"),
         (["token", "show"], "jwt"),
         (["token", "make", "--user", "ann", "--scope", "read"], "jwt"),
