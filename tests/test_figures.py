@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.figures import ROOT, Figure, figures_of
+from tools.figures import ROOT, Figure, figures_of, traced
 
 SOURCE = {
     "__init__.py": '"""A small package."""\n',
@@ -48,6 +48,15 @@ def test_a_small_source_has_the_figures_counted_by_hand(source: Path) -> None:
         # Retry, commit.
         "field terms per 1,000": round(1000 * 2 / WORDS, 1),
     }
+
+
+def test_the_source_keeps_its_goals() -> None:
+    assert not [figure for figure in figures_of(ROOT / "src" / "kron") if figure.missed]
+
+
+@pytest.mark.slow
+def test_an_upsert_and_a_due_process_run_few_files() -> None:
+    assert not [figure for figure in traced() if figure.missed]
 
 
 def test_a_figure_is_missed_above_its_bound_only() -> None:

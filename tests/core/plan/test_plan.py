@@ -24,6 +24,7 @@ from tests.engine_world import SPACE, World, at_once, with_policy
 from tests.strategies import law
 
 TRAITS = {"callback": Traits()}
+KINDS = {**TRAITS, "http": Traits(reports=False), "queue": Traits(enqueues=True, remote=True)}
 
 
 def world(job: Job = EVERY_MINUTE, *, at: int = 1000 * NOON + 1, **policy: object) -> World:
@@ -469,34 +470,44 @@ def test_plan_is_deterministic_and_leaves_its_input_alone(
     assert snapshot == before
 
 
-@law(80)
+@law(240)
 @given(
-    late=st.integers(0, 200_000),
+    late=st.integers(0, 900) | st.integers(0, 200_000),
     deadline=st.sampled_from([None, 0, 5, 100]),
     timeout=st.sampled_from([None, 1001]),
+    kind=st.sampled_from(list(KINDS)),
+    event=st.sampled_from([RunEvent.ACCEPTED, RunEvent.SUCCESS, *RunEvent]),
+    after=st.sampled_from([0, 1000, 1001, 20_000, 70_000]),
+    draining=st.booleans(),
 )
-def test_the_short_way_gives_what_the_long_way_gives(
-    late: int, deadline: int | None, timeout: int | None
+def test_the_fast_path_gives_what_the_full_step_gives(
+    late: int,
+    deadline: int | None,
+    timeout: int | None,
+    kind: str,
+    event: RunEvent,
+    after: int,
+    draining: bool,
 ) -> None:
-    """Most turns are one plain period on time, or one success; both have a short cut."""
+    """Most steps are one plain period on time, its acknowledgement or its success; all have a fast path."""
     job = with_policy(
         EVERY_MINUTE,
         deadline=None if deadline is None else timedelta(seconds=deadline),
         run_timeout=None if timeout is None else timedelta(milliseconds=timeout),
     )
-    record = create(job, now=1000 * NOON + 1)
+    record = create(job, now=1000 * NOON + 1)._replace(launcher_kind=kind)
     now = 1000 * nth(1) + late
-    snapshot = Snapshot([JobState(record)], 1000 * NOON, 1, TRAITS)
-    ((short,), _) = plan(snapshot, now)
-    long = take_step(JobStep(JobState(record), snapshot, now), JobState(record), draining=False)
-    assert replace(short, scope=long.scope, cohort=None) == long
-    for run in short.starts:
-        report = RunReport(run.identity, run.key, run.attempt, RunEvent.SUCCESS, now)
-        case = JobState(short.job, [run], [report])
-        snapshot = Snapshot([case], 1000 * NOON, 1, TRAITS)
-        ((short_end,), _) = plan(snapshot, now)
-        long = take_step(JobStep(case, snapshot, now), case, draining=False)
-        assert replace(short_end, scope=long.scope) == long
+    snapshot = Snapshot([JobState(record)], 1000 * NOON, 1, KINDS)
+    ((fast,), _) = plan(snapshot, now)
+    full = take_step(JobStep(JobState(record), snapshot, now), JobState(record), draining=False)
+    assert replace(fast, scope=full.scope, cohort=None) == full
+    for run in fast.starts:
+        report = RunReport(run.identity, run.key, run.attempt, event, now + after, run_id="7")
+        case = JobState(fast.job, [run], [report])
+        snapshot = Snapshot([case], 1000 * NOON, 1, KINDS, draining=draining)
+        ((reported,), _) = plan(snapshot, now + after)
+        full = take_step(JobStep(case, snapshot, now + after), case, draining=draining)
+        assert replace(reported, scope=full.scope, cohort=None) == full
 
 
 def test_jobs_that_only_h_tells_apart_start_together_and_go_on_each_at_its_own_time() -> None:

@@ -1,4 +1,4 @@
-"""The fast path: an on-time start or a success, without the full planning step.
+"""The fast path: an on-time start, its acknowledgement or a success, without the full planning step.
 
 Everything else is planned by `plan`. The part that all jobs of one definition share is computed once a wake.
 """
@@ -15,7 +15,7 @@ from kron.core.plan.record import (
     key_of,
     positions,
 )
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import RunEvent, RunReport
 from kron.core.plan.step import (
     DEFAULT_TRAITS,
     NO_RANGES,
@@ -138,16 +138,28 @@ class FastPath:
         next_at = min((at for at in (plan_at, due_at) if at is not None), default=None)
         return Cohort(run, nominal_time, following, plan_at, next_at)
 
-    def end(self, state: JobState) -> Change | None:
-        """Return the success of the one open run; None if anything else is due."""
+    def report(self, state: JobState) -> Change | None:
+        """Return the acknowledgement or the success of the one open run; None if anything else is due."""
         job, runs, reports = state.job, state.runs, state.reports
         if len(runs) != 1 or len(reports) != 1 or (job.plan_at is not None and job.plan_at <= self.now):
             return None
         run, report = runs[0], reports[0]
-        if report.happened is not RunEvent.SUCCESS or not run.in_flight:
+        if not run.in_flight or (report.key, report.attempt) != (run.key, run.attempt):
             return None
-        if (report.key, report.attempt) != (run.key, run.attempt):
+        if report.happened is RunEvent.SUCCESS:
+            return self._end(job, run, report)
+        return self._acknowledge(job, run, report) if report.happened is RunEvent.ACCEPTED else None
+
+    def _acknowledge(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change | None:
+        """Return a run that its target accepted, if its end is awaited and it is not overdue."""
+        traits = self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS)
+        if not traits.reports or (run.due_at is not None and run.due_at <= self.now):
             return None
+        acked = run._replace(acked=1, run_id=report.run_id or run.run_id)
+        changed = job._replace(revision=job.revision + 1)
+        return Change(changed, job.revision, updates=[] if acked == run else [acked])
+
+    def _end(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change:
         closed = [*run]
         closed[STATUS], closed[RESULT] = RunStatus.SUCCESS, Result.SUCCESS
         closed[DUE_AT], closed[IS_OPEN], closed[ACKED] = None, 0, 1

@@ -62,7 +62,7 @@ def _change_of(state: JobState, snapshot: Snapshot, fast_path: FastPath, pace: P
     job, now = state.job, fast_path.now
     rules = rules_of(job.notify, snapshot.notify) if job.notify or snapshot.notify else None
     if rules is None or not needs_full_step(job, rules, now):
-        change = fast_path.start(state) or fast_path.end(state)
+        change = fast_path.start(state) or fast_path.report(state)
         if change is not None:
             return change
     change = take_step(JobStep(state, snapshot, now, pace), state, draining=snapshot.draining)
