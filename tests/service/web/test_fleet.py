@@ -10,7 +10,7 @@ from kron.core.plan.registration import create
 from kron.core.plan.step import JobState
 from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
 from kron.fronts.service.web.fleet import WINDOW, FleetPage, Remedy, change_of, fleet_of, load_of
-from kron.fronts.service.web.starter import Starter, Starters
+from kron.fronts.service.web.start_group import StartGroup, StartGroups
 
 NOW = int(datetime(2026, 3, 27, 12, 20, 0, tzinfo=UTC).timestamp()) * 1000
 
@@ -30,9 +30,9 @@ def page_of(states: list[JobState], now: int) -> FleetPage:
         together = compiled.is_shared and compiled.plain
         names[definition if together else f"{definition} {identity}"].append(identity)
     definitions = {state.job.identity: state.job.definition for state in states}
-    starters = [Starter(definitions[theirs[0]], theirs[0], len(theirs)) for theirs in names.values()]
-    load = load_of(Starters(starters, {None: len(states)}), now)
-    members = [Starter(definitions[name], name) for theirs in names.values() for name in theirs]
+    groups = [StartGroup(definitions[theirs[0]], theirs[0], len(theirs)) for theirs in names.values()]
+    load = load_of(StartGroups(groups, {None: len(states)}), now)
+    members = [StartGroup(definitions[name], name) for theirs in names.values() for name in theirs]
     return fleet_of(load, [one for one in members if one.definition in load.definitions])
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kron.app.query import Query
-from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.web.time_text import PageTime, moment_of
-from kron.fronts.service.web.view_models import zone_of_job
+from kron.fronts.service.web.timeline import PROBLEM, SEVERITY, View, look_of
+from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
 
 # How many problems are listed.
 MAX_PROBLEMS = 8
@@ -28,7 +29,7 @@ class Attention(NamedTuple):
     is_paused: bool = False
 
 
-class Problem(NamedTuple):
+class FleetProblem(NamedTuple):
     """What went wrong at an instant: a period, or a manual run with its key and error."""
 
     at: int
@@ -44,6 +45,26 @@ def manual_of(run: RunRecord) -> tuple[str, str] | None:
     return (run.key, run.error or run.reason.sentence) if run.kind is RunKind.MANUAL else None
 
 
+def problem_of(run: RunRecord) -> FleetProblem:
+    """Return the problem that a run is."""
+    return FleetProblem(run.fire_time, run.identity, run.nominal_time, look_of(run), manual_of(run))
+
+
+def dropped_problem(dropped: RangeRecord) -> FleetProblem:
+    """Return the problem that the last of some aggregated periods is."""
+    return FleetProblem(1000 * dropped.last, dropped.identity, dropped.last, OUTCOMES[dropped.outcome][0])
+
+
+def is_problem(run: RunRecord, view: View) -> bool:
+    """Say whether a run in a view needs attention, beside those of failing schedules."""
+    look = look_of(run)
+    # The failed periods of failing schedules are known; a manual run does not make a schedule failing.
+    is_new = look != "bad" or run.kind is RunKind.MANUAL
+    # A period without an allowed time is recorded before its nominal time.
+    is_new = is_new and run.fire_time <= view.now
+    return SEVERITY[look] >= PROBLEM and is_new and view.has(run.fire_time)
+
+
 def newest_failing(jobs: Iterable[JobRecord]) -> list[JobRecord]:
     """Return the jobs whose last execution failed, the latest first, as many as are listed."""
     failing = [job for job in jobs if job.failures]
@@ -51,13 +72,13 @@ def newest_failing(jobs: Iterable[JobRecord]) -> list[JobRecord]:
 
 
 async def attention_of(
-    query: Query, jobs: Mapping[str, JobRecord], others: Sequence[Problem], now: int
+    query: Query, jobs: Mapping[str, JobRecord], others: Sequence[FleetProblem], now: int
 ) -> list[Attention]:
     """Return the failing jobs of some and other problems, the newest first, each explained by its records."""
     failing = newest_failing(jobs.values())
     newest = await query.newest_runs([job.identity for job in failing], limit=NEWEST)
     failed = [
-        Problem(run.ended_at or run.fire_time, run.identity, run.nominal_time, "bad", manual_of(run))
+        FleetProblem(run.ended_at or run.fire_time, run.identity, run.nominal_time, "bad", manual_of(run))
         for runs in newest.values()
         for run in [run for run in runs if run.status is RunStatus.FAILED][:1]
     ]
@@ -67,7 +88,7 @@ async def attention_of(
     return [await _explained(query, jobs[problem.identity], problem, now) for problem in shown]
 
 
-async def _explained(query: Query, job: JobRecord, problem: Problem, now: int) -> Attention:
+async def _explained(query: Query, job: JobRecord, problem: FleetProblem, now: int) -> Attention:
     at = moment_of(problem.at, zone_of_job(job), now)
     known = Attention(problem.identity, at, problem.look, is_paused=bool(job.paused))
     if problem.manual is not None:

@@ -16,7 +16,7 @@ from kron.core.job.decision import is_plain, starts_between
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.time.instant import datetime_of, rfc3339
-from kron.fronts.service.web.starter import Coming, Starter, Starters, coming_starts
+from kron.fronts.service.web.start_group import FleetStarts, StartGroup, StartGroups, coming_starts
 from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, ComingStarts, View
 
 # A heat map's colour changes at these multiples of the median.
@@ -30,7 +30,7 @@ CROWDED = 3
 
 
 # A schedule, and its coming starts.
-Known: TypeAlias = tuple[Starter, ComingStarts]
+Known: TypeAlias = tuple[StartGroup, ComingStarts]
 
 
 class HeatCell(NamedTuple):
@@ -91,12 +91,12 @@ class FleetPage(NamedTuple):
     total: int = 0
 
 
-class FleetLoad(NamedTuple):
+class ComingLoad(NamedTuple):
     """The coming starts of a fleet by minute of the next day and by hour of the next week."""
 
     day: View
     week: View
-    coming: Coming
+    coming: FleetStarts
     minutes: Mapping[int, int]
     hours: Mapping[int, int]
     # The fullest minutes.
@@ -112,19 +112,19 @@ class FleetLoad(NamedTuple):
         return sorted({one.definition for one, coming in shared if coming.columns.keys() & full})
 
 
-def load_of(fleet: Starters, now: int) -> FleetLoad:
+def load_of(fleet: StartGroups, now: int) -> ComingLoad:
     """Return the load of the next day by minute, and of the next week by hour."""
     # From the hour that has begun to this minute of tomorrow: a time of day that has passed comes again.
     hour, end = now // HOUR * HOUR, now // MINUTE * MINUTE + DAY
     day = View(hour, end, now, (end - hour) // MINUTE)
     week = View(now // DAY * DAY, now // DAY * DAY + 7 * DAY, now, 7 * 24)
-    coming, later = coming_starts(fleet.starters, day), coming_starts(fleet.starters, week)
+    coming, later = coming_starts(fleet.groups, day), coming_starts(fleet.groups, week)
     counted = fleet.total - fleet.left_out - max(coming.left_out, later.left_out)
     minutes = coming.total()
-    return FleetLoad(day, week, coming, minutes, later.total(), _fullest(minutes), counted, fleet.total)
+    return ComingLoad(day, week, coming, minutes, later.total(), _fullest(minutes), counted, fleet.total)
 
 
-def fleet_of(load: FleetLoad, members: Sequence[Starter]) -> FleetPage:
+def fleet_of(load: ComingLoad, members: Sequence[StartGroup]) -> FleetPage:
     """Return the page of a load; `members` are the schedules of the definitions that share a full minute."""
     day, week = load.day, load.week
     rows = range(ceil((day.end - day.start) / HOUR))
@@ -178,7 +178,7 @@ def _fullest(minutes: Mapping[int, int]) -> list[int]:
     return sorted(full, key=lambda column: (-minutes[column], column))[:MAX_WORST]
 
 
-def _worst(column: int, load: FleetLoad, known: Sequence[Known]) -> Worst:
+def _worst(column: int, load: ComingLoad, known: Sequence[Known]) -> Worst:
     names = sorted(one.name for one, coming in known if coming.columns.get(column))[:MAX_NAMED]
     schedules = sum(one.jobs for one, coming in load.coming.known() if coming.columns.get(column))
     at = rfc3339((load.day.start + column * load.day.width) // 1000)
@@ -188,14 +188,14 @@ def _worst(column: int, load: FleetLoad, known: Sequence[Known]) -> Worst:
 # --- a suggestion --------------------------------------------------------------------------------
 
 
-def suggestion_of(load: FleetLoad, known: Sequence[Known]) -> Suggestion | None:
+def suggestion_of(load: ComingLoad, known: Sequence[Known]) -> Suggestion | None:
     """Return what would spread the schedules of the fullest minute that can be spread."""
     crowded = (column for column in load.full if load.minutes[column] >= CROWDED)
     found = (_suggestion_at(column, load, known) for column in crowded)
     return next((each for each in found if each is not None), None)
 
 
-def _suggestion_at(worst: int, load: FleetLoad, known: Sequence[Known]) -> Suggestion | None:
+def _suggestion_at(worst: int, load: ComingLoad, known: Sequence[Known]) -> Suggestion | None:
     """Return what would spread the schedules that start exactly in a minute, if something would."""
     view, minutes = load.day, load.minutes
     first, start = worst // 60 * 60, (view.start + worst // 60 * HOUR) // 1000
@@ -213,7 +213,7 @@ def _suggestion_at(worst: int, load: FleetLoad, known: Sequence[Known]) -> Sugge
     return Suggestion(at, sorted(job.identity for job in spread), before, after)
 
 
-def _job_of(one: Starter) -> Job:
+def _job_of(one: StartGroup) -> Job:
     return compiled_job(one.definition, one.name).for_job(one.name)
 
 

@@ -11,10 +11,10 @@ from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.web.attention import Attention, attention_of
-from kron.fronts.service.web.few import few_of
 from kron.fronts.service.web.fleet import FleetPage, fleet_of, load_of
-from kron.fronts.service.web.many import many_of
-from kron.fronts.service.web.starter import MAX_MEMBERS, Starter, Starters, starters_of
+from kron.fronts.service.web.schedule_lanes import schedule_lanes
+from kron.fronts.service.web.start_group import MAX_MEMBERS, StartGroup, StartGroups, start_groups_of
+from kron.fronts.service.web.tag_lanes import tag_lanes
 from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
 from kron.fronts.service.web.timeline import MAX_LANES, FleetTimeline, Zoom, view_of
 from kron.fronts.service.web.workers import lease_health
@@ -85,7 +85,7 @@ class NowPages:
         self._query = registrar.catalog.query
         self._shared: Shared[NowPage] = Shared(registrar.clock)
         self._fleets: Shared[FleetPage] = Shared(registrar.clock)
-        self._starters: Shared[Starters] = Shared(registrar.clock, keep=MAX_FLEETS)
+        self._groups: Shared[StartGroups] = Shared(registrar.clock, keep=MAX_FLEETS)
 
     async def page(self, zoom: Zoom, middle: int | None, tag: str | None) -> NowPage:
         """Return the page around an instant, or around now."""
@@ -101,9 +101,9 @@ class NowPages:
         answered_s = self._registrar.clock.monotonic() - began
         total = len(found)
         if total <= MAX_LANES:
-            shown = await few_of(self._query, found, view, zoom)
+            shown = await schedule_lanes(self._query, found, view, zoom)
         else:
-            shown, total = await many_of(self._query, self._fleet_of(wanted), wanted, view, zoom)
+            shown, total = await tag_lanes(self._query, self._fleet_of(wanted), wanted, view, zoom)
         return NowPage(
             shown.picture,
             zoom,
@@ -117,10 +117,10 @@ class NowPages:
             await self._health(answered_s),
         )
 
-    async def _fleet_of(self, wanted: JobFilter) -> Starters:
+    async def _fleet_of(self, wanted: JobFilter) -> StartGroups:
         """Return the caller's schedules by what they start together."""
         key = current_caller().users, wanted.tag
-        return await self._starters.get(key, lambda: starters_of(self._query, wanted))
+        return await self._groups.get(key, lambda: start_groups_of(self._query, wanted))
 
     async def fleet(self) -> FleetPage:
         """Return the coming load of the caller's schedules."""
@@ -129,17 +129,17 @@ class NowPages:
     def forget_fleet(self) -> None:
         """Compute the load anew: schedules were changed here."""
         self._fleets.forget(current_caller().users)
-        self._starters.forget((current_caller().users, None))
+        self._groups.forget((current_caller().users, None))
 
     async def _fleet(self) -> FleetPage:
         found, now = await self._fleet_of(JobFilter()), self._registrar.now()
         load = await self._client.aside.run(load_of, found, now)
         definitions = load.definitions
-        members: list[Starter] = []
+        members: list[StartGroup] = []
         if definitions:
             wanted = JobFilter(definitions=definitions, paused=False, suspended=False, irregular=False)
             groups = await self._query.groups(wanted, limit=MAX_MEMBERS, singly=True)
-            members = [Starter(group.definition, group.name) for group in groups]
+            members = [StartGroup(group.definition, group.name) for group in groups]
         return await self._client.aside.run(fleet_of, load, members)
 
     async def _health(self, answered_s: float) -> list[HealthItem]:

@@ -82,7 +82,7 @@ from kron.fronts.service.web.view_models import (
     Overview,
     PeriodPage,
     Row,
-    RunPage,
+    RunDetails,
     audit_entry,
     coming_of,
     damaged_row,
@@ -386,7 +386,7 @@ class Pages:
             return None
         return await self._registrar.aside.run(output_page, document, find)
 
-    async def run(self, key: str) -> tuple[RunPage, list[Attempted]]:
+    async def run(self, key: str) -> tuple[RunDetails, list[Attempted]]:
         """Return a run with its data interval, its earlier attempts and the chart of all of them."""
         found = await self._query.run(key)
         if found is None:

@@ -222,11 +222,11 @@ class PeriodPage(NamedTuple):
     run: RunView | None
     before: str | None
     after: str | None
-    other: "OtherFate | None" = None
+    other: "WhatIfOutcome | None" = None
 
 
-class OtherFate(NamedTuple):
-    """What would have become of a period under changed fields, and what that assumes."""
+class WhatIfOutcome(NamedTuple):
+    """The outcome of a period under changed fields, and what that assumes."""
 
     word: str
     look: str
@@ -477,7 +477,7 @@ def _reason(run: RunRecord) -> str:
     return run.reason.sentence
 
 
-class RunPage(NamedTuple):
+class RunDetails(NamedTuple):
     """A run: its outcome, its record, the time it is responsible for, and its earlier attempts."""
 
     name: str
@@ -493,13 +493,13 @@ class RunPage(NamedTuple):
 
 def run_page(
     job: JobRecord, run: RunRecord, attempts: list[AttemptRecord], interval: DataInterval, now: int
-) -> RunPage:
+) -> RunDetails:
     """Return the page of a run, requested or of a period."""
     zone = zone_of_job(job)
     entry = open_entry(run, zone, now) if run.in_flight else run_entry(run, zone, now)
     assert entry.run is not None
     start, end = (moment_of(1000 * at, zone, now) for at in interval)
-    return RunPage(
+    return RunDetails(
         run.identity,
         zone.key,
         entry.nominal,
@@ -555,7 +555,7 @@ def with_counterfactual(page: PeriodPage, other: Counterfactual, job: JobRecord,
     facts = _fact_rows(explanation, zone_of_job(job), now)
     return page._replace(
         # An execution may have failed: the headline says so, and no colour claims a success.
-        other=OtherFate(
+        other=WhatIfOutcome(
             mark.word,
             "wait" if explanation.outcome is Outcome.EXECUTED else mark.look,
             explanation.headline,

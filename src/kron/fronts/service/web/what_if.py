@@ -21,7 +21,7 @@ MAX_LISTED = 100
 Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
 
 
-class OtherFate(NamedTuple):
+class ChangedOutcome(NamedTuple):
     """A period that would have ended otherwise: the look and the word of each of its two outcomes."""
 
     at: PageTime
@@ -29,30 +29,32 @@ class OtherFate(NamedTuple):
     after: tuple[str, str]
 
 
-class OtherFates(NamedTuple):
+class ChangedOutcomes(NamedTuple):
     """What other fields would have done to the periods of a schedule, and how many of each change."""
 
     periods: int
     since: PageTime
     total: int
     counts: list[tuple[int, str, str]]
-    rows: list[OtherFate]
+    rows: list[ChangedOutcome]
     assumptions: list[str]
 
 
-def fates_of(other: OtherOutcomes, zone: Zone, now: int) -> OtherFates:
+def changed_outcomes_of(other: OtherOutcomes, zone: Zone, now: int) -> ChangedOutcomes:
     """Return the periods that would have ended otherwise, as their page shows them."""
-    fates = [
-        OtherFate(moment_of(1000 * each.nominal_time, zone, now), _look_of(each.before), _look_of(each.after))
+    rows = [
+        ChangedOutcome(
+            moment_of(1000 * each.nominal_time, zone, now), _look_of(each.before), _look_of(each.after)
+        )
         for each in other.changed
     ]
-    counts = Counter((fate.before[1], fate.after[1]) for fate in fates)
-    return OtherFates(
+    counts = Counter((row.before[1], row.after[1]) for row in rows)
+    return ChangedOutcomes(
         other.periods,
         moment_of(1000 * other.since, zone, now),
-        len(fates),
+        len(rows),
         [(count, before, after) for (before, after), count in counts.most_common()],
-        fates[:MAX_LISTED],
+        rows[:MAX_LISTED],
         other.assumptions,
     )
 
@@ -74,7 +76,7 @@ def add_what_if(router: APIRouter, registrar: Registrar) -> None:
         try:
             if changes.strip():
                 other = await query.what_if_all(name, what_if(changes.split()), registrar.traits)
-                shown = fates_of(other, zone, registrar.now())
+                shown = changed_outcomes_of(other, zone, registrar.now())
         except InvalidOptionError as error:
             problem = str(error)
         values = {"name": name, "changes": changes.strip(), "it": shown, "problem": problem}

@@ -1,4 +1,4 @@
-"""The records of a few schedules, each with its own lane: its runs, its windows and its coming starts."""
+"""The timeline of a few schedules, a lane for each: its runs, its windows and its coming starts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -8,27 +8,23 @@ from kron.app.query import Query
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord
+from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
 from kron.core.plan.step import JobState
-from kron.fronts.service.web.attention import Problem, manual_of
-from kron.fronts.service.web.starter import WINDOWS_S
+from kron.fronts.service.web.attention import FleetProblem, dropped_problem, is_problem, problem_of
+from kron.fronts.service.web.start_group import WINDOWS_S
 from kron.fronts.service.web.timeline import (
-    PROBLEM,
-    SEVERITY,
     ComingStarts,
     Drawn,
     FleetTimeline,
     View,
     Zoom,
     coming_of,
-    look_of,
     timeline_of,
 )
-from kron.fronts.service.web.view_models import OUTCOMES
 
 # Runs that are read for all lanes together.
 MAX_RUNS = 5_000
-# A period may start this long before its nominal time, as far as a view of the past looks for it, in seconds.
+# A period may start this long before its nominal time, as far as a view or a problem is searched, in seconds.
 EARLY_S = 3_600
 
 
@@ -38,11 +34,11 @@ class Shown(NamedTuple):
     picture: FleetTimeline
     notes: list[str]
     jobs: Mapping[str, JobRecord]
-    problems: list[Problem]
+    problems: list[FleetProblem]
 
 
-async def few_of(query: Query, found: Sequence[FoundJob], view: View, zoom: Zoom) -> Shown:
-    """Return the picture of a few schedules."""
+async def schedule_lanes(query: Query, found: Sequence[FoundJob], view: View, zoom: Zoom) -> Shown:
+    """Return the picture of a few schedules, a lane for each."""
     names = [each.job.identity for each in found]
     states = await query.states(names)
     limit = MAX_RUNS // max(1, len(names))
@@ -53,14 +49,14 @@ async def few_of(query: Query, found: Sequence[FoundJob], view: View, zoom: Zoom
         if len(runs[name]) == limit and view.has(runs[name][-1].fire_time):
             cut.append(name)
     dropped = {name: await query.ranges(name) for name in names}
-    few = _Few([each.job for each in found], states, runs, dropped, view)
+    records = _Records([each.job for each in found], states, runs, dropped, view)
 
     def drawn() -> Shown:
-        schedules = few.drawn()
+        schedules = records.drawn()
         nominal = sum(one.coming.is_nominal for one in schedules)
         notes = [f"Drawn: the newest {limit:,} runs of {name}." for name in cut]
         notes += nominal_note(nominal)
-        return Shown(timeline_of(schedules, view, zoom), notes, few.jobs, list(few.problems()))
+        return Shown(timeline_of(schedules, view, zoom), notes, records.jobs, list(records.problems()))
 
     return await query.compute(drawn)
 
@@ -72,7 +68,7 @@ def nominal_note(nominal: int) -> list[str]:
     return [note] if nominal else []
 
 
-class _Few:
+class _Records:
     """The records behind a picture."""
 
     def __init__(
@@ -107,7 +103,7 @@ class _Few:
         except UNUSABLE:
             return one
 
-    def problems(self) -> Iterable[Problem]:
+    def problems(self) -> Iterable[FleetProblem]:
         """Yield the newest period of each schedule that did not run, or its newest manual run that failed."""
         for name in self.jobs:
             bad = [run for run in self._runs[name].values() if is_problem(run, self._view)]
@@ -119,26 +115,6 @@ class _Few:
             ]
             if times:
                 yield max(times, key=lambda each: each[:3])
-
-
-def problem_of(run: RunRecord) -> Problem:
-    """Return the problem that a run is."""
-    return Problem(run.fire_time, run.identity, run.nominal_time, look_of(run), manual_of(run))
-
-
-def dropped_problem(dropped: RangeRecord) -> Problem:
-    """Return the problem that the last of some aggregated periods is."""
-    return Problem(1000 * dropped.last, dropped.identity, dropped.last, OUTCOMES[dropped.outcome][0])
-
-
-def is_problem(run: RunRecord, view: View) -> bool:
-    """Say whether a run in a view needs attention, beside those of failing schedules."""
-    look = look_of(run)
-    # The failed periods of failing schedules are known; a manual run does not make a schedule failing.
-    is_new = look != "bad" or run.kind is RunKind.MANUAL
-    # A period without an allowed time is recorded before its nominal time.
-    is_new = is_new and run.fire_time <= view.now
-    return SEVERITY[look] >= PROBLEM and is_new and view.has(run.fire_time)
 
 
 def _windows(job: JobRecord, runs: Sequence[RunRecord], coming: ComingStarts) -> list[tuple[int, int]]:

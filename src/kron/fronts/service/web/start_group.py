@@ -1,6 +1,6 @@
-"""Starters: the schedules of a fleet by what they start together, however many there are.
+"""Start groups: the schedules of a fleet that start together, however many there are.
 
-Schedules with one definition start at the same times, so they are computed once. Those whose times depend on
+Schedules with one definition start at the same times, so these are computed once. Those whose times depend on
 their names (`H`, windows) are read one by one as long as they are few enough, as are those in a state of
 their own.
 """
@@ -32,7 +32,7 @@ STARTS_S, WINDOWS_S = 0.3, 0.15
 MAX_PROFILES = 4_096
 
 
-class Starter(NamedTuple):
+class StartGroup(NamedTuple):
     """Schedules that start at the same times: their definition, how many they are, and the first name.
 
     `state` is that of a schedule that is not told by its definition.
@@ -54,10 +54,10 @@ class Starter(NamedTuple):
         )
 
 
-class Starters(NamedTuple):
-    """The starters of a fleet, its schedules by first tag, and how many schedules are left out."""
+class StartGroups(NamedTuple):
+    """The start groups of a fleet, its schedules by first tag, and how many schedules are left out."""
 
-    starters: Sequence[Starter]
+    groups: Sequence[StartGroup]
     tags: Mapping[str | None, int]
     left_out: int = 0
 
@@ -67,14 +67,14 @@ class Starters(NamedTuple):
         return sum(self.tags.values())
 
 
-async def starters_of(query: Query, wanted: JobFilter) -> Starters:
-    """Read the starters of the schedules that match a filter."""
+async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
+    """Read the start groups of the schedules that match a filter."""
     groups = await query.groups(wanted, limit=MAX_GROUPS)
     tags: Counter[str | None] = Counter()
     for group in groups:
         tags[group.tag] += group.jobs
     shared, singles = await query.compute(lambda: _parted(groups))
-    starters = [Starter(group.definition, group.name, group.jobs, group.tag) for group in shared]
+    together = [StartGroup(group.definition, group.name, group.jobs, group.tag) for group in shared]
     left_out = 0
     if len(groups) == MAX_GROUPS:
         left_out = max(0, await query.count(wanted) - tags.total())
@@ -83,13 +83,13 @@ async def starters_of(query: Query, wanted: JobFilter) -> Starters:
         theirs = wanted._replace(definitions=sorted({group.definition for group in singles}), irregular=False)
         found = await query.groups(theirs, limit=MAX_SINGLY, singly=True)
         started = [group for group in found if not group.is_stopped]
-        starters += [Starter(group.definition, group.name, 1, group.tag) for group in started]
+        together += [StartGroup(group.definition, group.name, 1, group.tag) for group in started]
         left_out += max(0, sum(group.jobs for group in singles) - len(started))
     irregular = sum(group.jobs for group in groups if group.is_irregular)
     if irregular:
-        starters += await _irregular(query, wanted)
+        together += await _irregular(query, wanted)
         left_out += max(0, irregular - MAX_IRREGULAR)
-    return Starters(starters, tags, left_out)
+    return StartGroups(together, tags, left_out)
 
 
 def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]:
@@ -113,11 +113,11 @@ def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]
     return together, hashed + windowed
 
 
-async def _irregular(query: Query, wanted: JobFilter) -> list[Starter]:
+async def _irregular(query: Query, wanted: JobFilter) -> list[StartGroup]:
     found = await query.jobs(wanted._replace(irregular=True), limit=MAX_IRREGULAR)
     states = await query.states([each.job.identity for each in found])
     return [
-        Starter(
+        StartGroup(
             each.job.definition,
             each.job.identity,
             1,
@@ -135,10 +135,10 @@ def tags_of(profile: str | None) -> tuple[str, ...]:
     return tuple(map(str, tags)) if isinstance(tags, (list, tuple)) else ()
 
 
-class Coming(NamedTuple):
-    """The coming starts of some starters, in their order; None beyond the budget of processor time."""
+class FleetStarts(NamedTuple):
+    """The coming starts of some groups, in their order; None beyond the budget of processor time."""
 
-    starts: Sequence[tuple[Starter, ComingStarts | None]]
+    starts: Sequence[tuple[StartGroup, ComingStarts | None]]
 
     @property
     def nominal(self) -> int:
@@ -150,8 +150,8 @@ class Coming(NamedTuple):
         """Return of how many schedules the starts are not known."""
         return sum(one.jobs for one, coming in self.starts if coming is None)
 
-    def known(self) -> Iterator[tuple[Starter, ComingStarts]]:
-        """Yield the starters whose starts are known."""
+    def known(self) -> Iterator[tuple[StartGroup, ComingStarts]]:
+        """Yield the groups whose starts are known."""
         return ((one, coming) for one, coming in self.starts if coming is not None)
 
     def total(self) -> Counter[int]:
@@ -166,18 +166,18 @@ class Coming(NamedTuple):
         return {tag: total_of(theirs) for tag, theirs in parted.items()}
 
 
-def coming_starts(starters: Sequence[Starter], view: View) -> Coming:
+def coming_starts(groups: Sequence[StartGroup], view: View) -> FleetStarts:
     """Return the coming starts in a view while the budget lasts, those of the most schedules first."""
     budget = CpuBudget(STARTS_S)
-    ordered = sorted(starters, key=lambda one: -one.jobs)
+    ordered = sorted(groups, key=lambda one: -one.jobs)
     shared = [(one, _coming(one, view, budget, budget)) for one in ordered if one.jobs > 1]
     windows = CpuBudget(WINDOWS_S)
-    return Coming(
+    return FleetStarts(
         [*shared, *((one, _coming(one, view, budget, windows)) for one in ordered if one.jobs == 1)]
     )
 
 
-def _coming(one: Starter, view: View, budget: CpuBudget, windows: CpuBudget) -> ComingStarts | None:
+def _coming(one: StartGroup, view: View, budget: CpuBudget, windows: CpuBudget) -> ComingStarts | None:
     if budget.is_spent:
         return None
     try:

@@ -11,8 +11,8 @@ from kron.core.plan.record import RangeRecord, RunRecord, RunStatus
 from kron.core.plan.step import Change
 from kron.fronts.service.auth.principal import acting_as
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.web import many, starter
-from kron.fronts.service.web.starter import coming_starts, starters_of
+from kron.fronts.service.web import start_group, tag_lanes
+from kron.fronts.service.web.start_group import coming_starts, start_groups_of
 from kron.fronts.service.web.timeline import HOUR, MAX_LANES, Zoom, coming_of, view_of
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
@@ -75,7 +75,7 @@ async def test_with_too_many_runs_the_lanes_show_problems_and_the_load_all_runs(
     registrar: Registrar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await filled(registrar)
-    monkeypatch.setattr(many, "MAX_TALLIED", 3)
+    monkeypatch.setattr(tag_lanes, "MAX_TALLIED", 3)
     ended = [a_run(NOW - HOUR + 1000 * second, RunStatus.SUCCESS, names[0]) for second in range(5)]
     await recorded(registrar, names[0], *ended)
     await recorded(registrar, names[2], a_run(NOW - HOUR, RunStatus.SKIPPED, names[2]))
@@ -108,7 +108,7 @@ EXPRESSIONS = ("0 * * * *", "*/7 3-20 * * *", "H H * * *", "30 12 * * 1-5", "0 9
 
 
 @pytest.mark.parametrize("zoom", list(Zoom))
-async def test_starters_start_as_often_as_their_schedules_one_by_one(
+async def test_start_groups_start_as_often_as_their_schedules_one_by_one(
     zoom: Zoom, registrar: Registrar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
@@ -122,16 +122,16 @@ async def test_starters_start_as_often_as_their_schedules_one_by_one(
         await recorded(registrar, f"job{number:02}", paused=1)
     await recorded(registrar, "job08", paused=1, paused_until=NOW + HOUR)
     await recorded(registrar, "job09", remaining=2)
-    monkeypatch.setattr(starter, "STARTS_S", 60.0)
-    monkeypatch.setattr(starter, "WINDOWS_S", 60.0)
+    monkeypatch.setattr(start_group, "STARTS_S", 60.0)
+    monkeypatch.setattr(start_group, "WINDOWS_S", 60.0)
     query, view = registrar.catalog.query, view_of(zoom, NOW, NOW)
-    fleet = await starters_of(query, JobFilter())
+    fleet = await start_groups_of(query, JobFilter())
     states = await query.states([f"job{number:02}" for number in range(40)])
     expected: Counter[int] = Counter()
     for state in states.values():
         expected.update(coming_of(state, view).columns)
     assert fleet.total == 40
-    coming = coming_starts(fleet.starters, view)
+    coming = coming_starts(fleet.groups, view)
     assert coming.total() == expected
     assert sum(coming.by_tag().values(), Counter()) == expected
     nominal = sum(coming_of(state, view).is_nominal for state in states.values())
@@ -143,7 +143,7 @@ async def test_more_schedules_of_their_own_times_than_are_read_are_told(
 ) -> None:
     for number in range(30):
         await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="H 3 * * *"))
-    monkeypatch.setattr(starter, "MAX_SINGLY", 20)
+    monkeypatch.setattr(start_group, "MAX_SINGLY", 20)
     page = await now_of(registrar)
     assert page.notes == ["The coming starts of 10 schedules are left out: choose a tag to see them."]
     fleet = await pages_of(registrar).fleet()
