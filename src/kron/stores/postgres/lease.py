@@ -88,9 +88,9 @@ class PostgresLease:
         rows = await rows_of(
             connection, SQL["last_owner"], {"namespace": namespace, "shard": shard, "now": now}
         )
-        if rows and not rows[0][0]:
-            return None
-        return absence_after(*(self._predecessor(*rows[0][1:]) or ()) if rows else ())
+        for is_free, *last in rows:
+            return absence_after(*self._predecessor(*last) or ()) if is_free else None
+        return absence_after()
 
     async def leases(self, connection: Connection, namespace: str, now: int | None) -> list[WorkerLease]:
         """Return the workers of a namespace with the shards they lease, by owner."""

@@ -114,7 +114,7 @@ class _Records:
                 if 1000 * each.last >= self._view.start
             ]
             if times:
-                yield max(times, key=lambda each: each[:3])
+                yield max(times, key=lambda each: (each.at, each.nominal_time))
 
 
 def _windows(job: JobRecord, runs: Sequence[RunRecord], coming: ComingStarts) -> list[tuple[int, int]]:
