@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.next_start import starts_ahead
 from kron.core.plan.record import RangeRecord, RunRecord, RunStatus, key_of
 from kron.core.plan.step import JobState
+from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, rfc3339
 from kron.fronts.service.web.timeline import (
     HOUR,
     MAX_SINGLE,
@@ -54,6 +56,16 @@ def test_now_is_in_the_middle_of_every_zoom() -> None:
         assert view.end - view.start == scale.length
         assert all(2 <= tick.x <= 98 for tick in ticks_of(view, zoom))
     assert [tick.label for tick in ticks_of(view_of(Zoom.DAY, NOW, NOW), Zoom.DAY)][:2] == ["03:00", "06:00"]
+
+
+@pytest.mark.parametrize("zoom", Zoom)
+@pytest.mark.parametrize("at", [1000 * FIRST_SECOND, 1000 * LAST_SECOND])
+def test_the_first_and_the_last_instant_have_a_view(zoom: Zoom, at: int) -> None:
+    view = view_of(zoom, at, NOW)
+    assert view.end - view.start == SCALES[zoom].length
+    assert ticks_of(view, zoom)
+    for each in (view.start, view.end):
+        assert rfc3339(each // 1000)
 
 
 @given(

@@ -19,7 +19,7 @@ from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.next_start import starts_ahead
 from kron.core.plan.record import RangeRecord, RunKind, RunRecord
 from kron.core.plan.step import JobState
-from kron.core.time.instant import LAST_SECOND, datetime_of, rfc3339
+from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, datetime_of, rfc3339
 from kron.fronts.service.web.time_text import span
 from kron.fronts.service.web.view_models import LOOKS, OUTCOMES, WAITING
 
@@ -114,7 +114,9 @@ def view_of(zoom: Zoom, middle: int, now: int) -> View:
     """Return the view of a zoom around an instant, which is moved to a boundary of columns."""
     scale = SCALES[zoom]
     width = scale.length // scale.columns
-    start = (middle - scale.length // 2) // width * width
+    first = -(-1000 * FIRST_SECOND // width) * width
+    last = (1000 * LAST_SECOND - scale.length) // width * width
+    start = min(max((middle - scale.length // 2) // width * width, first), last)
     return View(start, start + scale.length, now, scale.columns)
 
 
