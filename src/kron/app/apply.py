@@ -142,11 +142,11 @@ async def _write(
             change._replace(effect=effects.get(change.identity))
             for change in _changes(definitions, decision.result, live, gone)
         ]
-        if dry_run or isinstance(decision, NoWrite):
+        if isinstance(decision, NoWrite):
             return NoWrite(changes)
         return Write(result=changes, created=decision.created, changed=decision.changed)
 
-    return await catalog.write(read, decide)
+    return await catalog.write(read, decide, dry_run=dry_run)
 
 
 async def _all_jobs(catalog: Catalog) -> list[JobRecord]:

@@ -167,13 +167,20 @@ def _any_state(_: JobRecord | None) -> None:
     """Accept a job in any state."""
 
 
+Permit = Callable[[str, Sequence[JobRecord], Sequence[Change]], Awaitable[None]]
+
+
+async def _all_permitted(_: str, _created: Sequence[JobRecord], _changed: Sequence[Change]) -> None:
+    """Permit every write."""
+
+
 class Catalog:
     """Creates, edits, pauses, resumes, deletes and runs the jobs of one namespace.
 
     `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
     this process. `traits` are those of each launcher kind; `notify` is the default of jobs that define none.
     `actor` returns the name of the present caller,
-    which incidents keep; None if the caller has none.
+    which incidents keep; None if the caller has none. `permit` raises for jobs that the store would refuse.
     """
 
     def __init__(
@@ -186,6 +193,7 @@ class Catalog:
         traits: Mapping[str, Traits] | None = None,
         actor: Callable[[], str | None] = _no_actor,
         notify: Notify | None = None,
+        permit: Permit | None = None,
     ) -> None:
         self.query = Query(store, namespace, now=now)
         self._store = store
@@ -195,6 +203,7 @@ class Catalog:
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
         self._actor = actor
         self._notify = notify
+        self._permit = permit or _all_permitted
         # How far the clock may differ from the store's own; None: they are not compared.
         self.lookahead_ms: int | None = None
 
@@ -206,12 +215,13 @@ class Catalog:
         decide: Callable[[S, int], Decision[T] | Awaitable[Decision[T]]],
         *,
         starts: bool = True,
+        dry_run: bool = False,
     ) -> T:
         """Read, decide and commit, again when another writer was faster, or raise BusyError.
 
         `decide` gets the records and the present instant, and is pure; a long one may be awaited, so that it
         can run in a thread. `starts` False says that it makes nothing start: it is written although the clock
-        is wrong, with the store's instant.
+        is wrong, with the store's instant. A dry run is refused as the write would be, and writes nothing.
         """
         refused: set[str] = set()
         busy: set[str] = set()
@@ -223,6 +233,9 @@ class Catalog:
             if isinstance(decision, NoWrite):
                 return decision.result
             _check_visible(decision.created, refused)
+            if dry_run:
+                await self._permit(self._namespace, decision.created, decision.changed)
+                return decision.result
             actor = self._actor()
             changed = [_signed(change, actor) for change in decision.changed]
             result = await self._store.put(
@@ -313,11 +326,11 @@ class Catalog:
             decision = upserted(definitions, known, deleted, now)
             effects = self.effects(decision, known, now)
             result = [Defined(job, effects.get(job.identity)) for job in decision.result]
-            if dry_run or isinstance(decision, NoWrite):
+            if isinstance(decision, NoWrite):
                 return NoWrite(result)
             return Write(result=result, created=decision.created, changed=decision.changed)
 
-        return await self.write(lambda: self.states(identities), decide)
+        return await self.write(lambda: self.states(identities), decide, dry_run=dry_run)
 
     def effects(
         self, decision: Decision[list[JobRecord]], states: Mapping[str, JobState], now: int

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kron.app.backfill import PeriodRange
-from kron.app.budget import CpuBudget, TooCostlyError
+from kron.app.budget import CpuBudget, TooCostlyError, inline
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
@@ -17,7 +17,7 @@ from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.client import LocalClient
-from kron.fronts.service.definitions import export_definitions
+from kron.fronts.service.definitions import ApplyRequest, apply_jobs, export_definitions
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -71,6 +71,33 @@ async def test_a_user_has_a_quota_of_schedules(registrar: Registrar) -> None:
         await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
         assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
+
+
+async def test_a_dry_run_is_refused_where_the_write_is(registrar: Registrar) -> None:
+    with acting_as(ANN):
+        for number in range(3):
+            assert await registrar.upsert_schedule(a_schedule(f"ann/{number}"), dry_run=True)
+        assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
+        for number in range(3):
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+        for name, owner, error in (
+            ("ann/3", "ann", LimitExceededError),
+            ("bob@example.com/0", "ann", InvalidScheduleError),
+            ("bob@example.com/0", "bob@example.com", InvalidScheduleError),
+        ):
+            definition = {
+                "identity": name,
+                "schedule": "@daily",
+                "launcher": {"kind": "log", "user_id": owner},
+            }
+            for dry_run in (True, False):
+                with pytest.raises(error):
+                    document = {**a_schedule(name), "user_id": owner}
+                    await registrar.upsert_schedule(document, dry_run=dry_run)
+                with pytest.raises(error):
+                    await apply_jobs(registrar, ApplyRequest([definition], dry_run=dry_run), compute=inline)
+    with acting_as(BOB):
+        assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
 
 
 async def test_a_user_has_a_quota_of_open_runs_that_may_be_requested(registrar: Registrar) -> None:

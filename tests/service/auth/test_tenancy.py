@@ -227,7 +227,7 @@ def test_every_verb_that_reads_is_tried() -> None:
     verbs = {name for name in vars(TenantStore) if not name.startswith("_")}
     # Workers, their absences and the excursions of their clocks name no schedule.
     assert (
-        verbs - {"put", "note", "clock_records", "absence", "leases", "set_drain", "read_clock"}
+        verbs - {"put", "permit", "note", "clock_records", "absence", "leases", "set_drain", "read_clock"}
         == READS.keys()
     )
 

@@ -101,6 +101,7 @@ class Registrar:
             traits=self.traits,
             actor=current_actor,
             notify=rules.notify,
+            permit=self.store.permit,
         )
         # A simulated clock has no time in common with a database.
         self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None

@@ -229,6 +229,18 @@ class TenantStore:
     ) -> WriteResult:
         """Write new and changed jobs and their audit records in one transaction."""
         assert not forgotten, "tenants delete jobs, and their history stays"
+        known = await self._permitted(namespace, created, changed)
+        audit = audit_of(created, changed, known, now=now)
+        return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+
+    async def permit(self, namespace: str, created: Sequence[JobRecord], changed: Sequence[Change]) -> None:
+        """Raise for jobs that the caller may not write, without writing them."""
+        await self._permitted(namespace, created, changed)
+
+    async def _permitted(
+        self, namespace: str, created: Sequence[JobRecord], changed: Sequence[Change]
+    ) -> Mapping[str, JobRecord]:
+        """Return the known ones of jobs that the caller may write, by name, or raise."""
         caller = current_caller()
         for job in (*created, *(change.job for change in changed)):
             _check_owner(caller, job)
@@ -239,8 +251,7 @@ class TenantStore:
         known = {state.job.identity: state.job for state in states}
         await self._check_quota(namespace, [*created, *_newly_owned(changed, known)])
         await self._check_open(namespace, changed)
-        audit = audit_of(created, changed, known, now=now)
-        return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+        return known
 
     async def _check_quota(self, namespace: str, added: Sequence[JobRecord]) -> None:
         """Raise if a user would own more schedules than the quota allows."""
