@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from http import HTTPStatus
+from math import inf
 
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.kubernetes.api import (
@@ -23,6 +25,8 @@ _log = logging.getLogger("kron.kubernetes")
 BACKOFF = Backoff(
     max_attempts=1_000_000, first_delay=timedelta(milliseconds=100), max_delay=timedelta(seconds=5)
 )
+# A watch that ends sooner, in seconds, and had no event, has failed.
+SHORT_S = 1.0
 
 
 class Reflector:
@@ -78,11 +82,14 @@ class Reflector:
     async def _run(self, version: str | None) -> None:
         failures = 0
         while True:
+            failures += 1
+            opened_at = inf
             try:
                 if version is None:
                     listed = await self.list()
                     version = listed.version
                     self._listed(listed.items)
+                opened_at = self._clock.monotonic()
                 async for event in self._api.watch(
                     self._resource, self._namespace, version, labels=self._labels
                 ):
@@ -94,7 +101,11 @@ class Reflector:
                 self.expired += 1
                 version = None
             except (ApiError, ApiUnavailableError) as error:
-                failures += 1
                 _log.info("watch of %s: %s", self._resource.plural, error)
+                if isinstance(error, ApiError) and error.status != HTTPStatus.TOO_MANY_REQUESTS:
+                    version = None  # it may not know the version, as after its store was restored
+            if self._clock.monotonic() - opened_at >= SHORT_S:
+                failures = 0
+            if failures:
                 delay = BACKOFF.delay_after(self._resource.plural, failures)
                 await sleep_for(self._clock, delay or 0)
