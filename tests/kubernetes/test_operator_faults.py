@@ -197,6 +197,46 @@ async def test_an_idle_operator_whose_lease_was_taken_stands_by_and_takes_over_a
     assert not task.done()
 
 
+async def test_an_identity_that_was_freed_while_another_led_can_be_claimed(cluster: Cluster) -> None:
+    operator = await cluster.start()
+    await cluster.add(kronjob("a", schedule="0 0 * * *", identity="same"))
+    (lease,) = cluster.server.objects("leases")
+    taken = {"holderIdentity": "other", "leaseTransitions": lease["spec"]["leaseTransitions"] + 1}
+    cluster.server.edit("leases", lease["metadata"]["name"], {"spec": taken})
+    await cluster.advance(minute(6))
+    await cluster.eventually(lambda: operator.worker.state == "waiting")
+    # It does not see the deletion: while it stands by, it need not watch.
+    cluster.server.faults = [Fault(lambda each: each.verb == "watch", times=FOREVER, cut="before")]
+    cluster.server.cut_watches()
+    cluster.server.remove("kronjobs", "a")
+    cluster.server.add("kronjobs", kronjob("b", schedule="0 0 * * *", identity="same"))
+    cluster.free_lease()
+    await cluster.advance(minute(8))
+    await cluster.eventually(lambda: operator.worker.state == "running")
+    await cluster.observed("b")
+    assert cluster.condition("Ready", "b")["reason"] == "Scheduled"
+
+
+@pytest.mark.parametrize("status", [422, 500])
+async def test_a_record_that_is_always_refused_is_tried_again_slowly_and_stops_no_other(
+    cluster: Cluster, status: int
+) -> None:
+    cluster.options = replace(cluster.options, tick_ms=1_000)
+    await cluster.start()
+    for name in ("a", "b"):
+        await cluster.add(kronjob(name, policy=patience()))
+    refused = Fault(lambda each: is_patch(each) and each.name == "b", times=FOREVER, status=status)
+    cluster.server.faults = [refused]
+    before = len(cluster.server.requests)
+    await cluster.advance(minute(3, 30))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02", "12:03"])
+    assert "default/b" in str(cluster.operator.worker.health.error)
+    assert len(cluster.server.requests) - before < 1_000
+    cluster.server.faults = []
+    await cluster.eventually(lambda: len(cluster.jobs()) == 6)
+    assert cluster.ever_created() == sorted(["12:01", "12:02", "12:03"] * 2)
+
+
 async def test_a_record_that_another_operator_wrote_is_read_and_not_overwritten(cluster: Cluster) -> None:
     operator = await cluster.start()
     await cluster.add(kronjob(policy=patience()))

@@ -90,6 +90,8 @@ class KubernetesStore(SqliteStore):
         self._rows: dict[str, int] = {}
         # Jobs with a write whose answer is lost: they are read again before anything else is decided.
         self._doubtful: set[str] = set()
+        # Why the last record was not written.
+        self._failure = ""
         self._committing = asyncio.Lock()
         self._patches = asyncio.Semaphore(MAX_PATCHES)
 
@@ -119,6 +121,8 @@ class KubernetesStore(SqliteStore):
         except (ApiError, ApiUnavailableError) as error:
             raise _unavailable(error) from error
         await self.forget(NAMESPACE, list(self.books))
+        # Some may have been deleted since this operator was the leader, and others claim their identities.
+        self.kronjobs.clear()
         self.problems.clear()
         self._doubtful.clear()
         for kronjob in map(kronjob_of, listed.items):
@@ -250,7 +254,7 @@ class KubernetesStore(SqliteStore):
                 refused = await super().settle(ownership, made, now=now)
                 await self._index_again({*refused.stale_jobs, *_names(made, refused.existing_runs)})
         if Written.UNKNOWN in results:
-            raise StoreUnavailableError("The store cannot be used: the API server does not answer")
+            raise StoreUnavailableError(f"The store cannot be used: {self._failure}")
         stale = {change.job.identity for change, result in pairs if result is Written.STALE}
         return WriteResult(frozenset(stale), frozenset())
 
@@ -282,7 +286,7 @@ class KubernetesStore(SqliteStore):
                     self._rows[state.job.identity] = state.job.number
                 await self._index_again(refused.stale_jobs)
         if Written.UNKNOWN in (*new, *results):
-            raise StoreUnavailableError("The store cannot be used: the API server does not answer")
+            raise StoreUnavailableError(f"The store cannot be used: {self._failure}")
         names = [*(job.identity for job in created), *(change.job.identity for change in changed)]
         pairs = zip(names, (*new, *results), strict=True)
         return WriteResult(frozenset(name for name, result in pairs if result is Written.STALE), frozenset())
@@ -348,6 +352,7 @@ class KubernetesStore(SqliteStore):
     async def _commit(self, identity: str, after: Book, now: int) -> Written:
         """Patch a status until it is known whether the record is there; others may edit the spec."""
         text = text_of(after)
+        unwritten = Written.STALE
         for _ in range(MAX_TRIES):
             kronjob = self.kronjobs.get(identity)
             if kronjob is None:
@@ -359,12 +364,15 @@ class KubernetesStore(SqliteStore):
             except (ApiError, ApiUnavailableError) as error:
                 answer = await self._resolve(identity, kronjob, text, error)
                 if answer is None:
+                    # A record that keeps changing is planned anew at once; a server that fails is not.
+                    is_conflict = isinstance(error, ApiError) and error.is_conflict
+                    unwritten = Written.STALE if is_conflict else Written.UNKNOWN
                     continue
                 if answer is not Written.YES:
                     return answer
             self.books[identity], self._texts[identity] = after, text
             return Written.YES
-        return Written.STALE
+        return unwritten
 
     async def _patch(self, kronjob: KronJob, after: Book, now: int) -> KronJob:
         problem = self.problems.get(after.job.identity)
@@ -376,6 +384,7 @@ class KubernetesStore(SqliteStore):
         self, identity: str, kronjob: KronJob, text: str, error: ApiError | ApiUnavailableError
     ) -> Written | None:
         """Read a KronJob after a patch that failed: None if the same patch can be tried again."""
+        self._failure = f"the record of {kronjob.place} is not written: {error}"
         if isinstance(error, ApiError) and not (
             error.is_conflict or error.is_temporary or error.status == HTTPStatus.NOT_FOUND
         ):
