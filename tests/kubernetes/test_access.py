@@ -112,6 +112,29 @@ def test_a_credential_plugin_that_fails_is_named_without_its_output(
     assert "secret" not in str(failed.value)
 
 
+@pytest.mark.parametrize("token", ["", "old"])
+def test_the_file_of_a_token_counts_more_than_its_text(tmp_path: Path, token: str) -> None:
+    (tmp_path / "token").write_text("first\n")
+    user = {"token": token, "tokenFile": "token"}
+    access = from_kubeconfig(with_cluster(tmp_path / "config", {"server": "http://127.0.0.1:1"}, user))
+    assert access.token() == "first"
+    (tmp_path / "token").write_text("second\n")
+    assert access.token() == "second"
+
+
+def test_an_empty_field_is_one_that_is_not_given(tmp_path: Path) -> None:
+    cluster = {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority-data": "",
+        "certificate-authority": str(Authority(tmp_path).path),
+    }
+    user = {"token": "", "client-certificate-data": "", "client-certificate": "", "client-key": ""}
+    access = from_kubeconfig(with_cluster(tmp_path / "config", cluster, user))
+    assert access.token() is None
+    assert access.tls is not None
+    assert access.tls.cert_store_stats()["x509_ca"] == 1
+
+
 # --- several files ---------------------------------------------------------------------------------------
 
 

@@ -146,12 +146,11 @@ def _certificate_of(config: Kubeconfig, plugin: CredentialPlugin) -> dict[str, s
 
 
 def _token_of(user: Entry) -> Callable[[], str | None]:
+    """Return the token of a user; a file counts more than a text, because it is kept up to date."""
     token, file = user.get("token"), user.get("tokenFile")
-    if isinstance(token, str):
-        return lambda: token
-    if isinstance(file, str):
+    if isinstance(file, str) and file:
         return lambda: Path(file).read_text().strip()
-    return _no_token
+    return (lambda: token) if isinstance(token, str) and token else _no_token
 
 
 def _tls_of(config: Kubeconfig, cluster: Entry, user: Entry) -> ssl.SSLContext:
@@ -180,11 +179,11 @@ def _trusting(tls: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def _bytes_of(holder: Entry, name: str) -> bytes | None:
-    """Return a value that a kubeconfig has either in it or in a file beside it."""
+    """Return a value that a kubeconfig has either in it or in a file beside it; an empty one is none."""
     data, file = holder.get(f"{name}-data"), holder.get(name)
-    if isinstance(data, str):
+    if isinstance(data, str) and data:
         return b64decode(data)
-    return Path(file).read_bytes() if isinstance(file, str) else None
+    return Path(file).read_bytes() if isinstance(file, str) and file else None
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
