@@ -86,6 +86,20 @@ async def test_a_backfill_runs_what_is_meant_and_a_dry_run_only_counts(
         assert (again["count"], again["already_asked"]) == (0, len(minutes))
 
 
+async def test_a_backfill_of_all_periods_says_how_many_were_requested_before(store: Store) -> None:
+    async with office_on(store) as office:
+        await failing_history(office)
+        wanted = PeriodRange(start=NOON_S - 120, end=NOON_S + 600, only=Only.ALL)
+        first = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b")
+        await office.until(NOON + 4 * MINUTE + 2 * SECOND)
+        for dry_run in (True, False):
+            again = await backfill_schedule(
+                office.registrar, "minutely", wanted, request_id="c", dry_run=dry_run
+            )
+            assert (first["already_asked"], again["already_asked"]) == (0, first["count"])
+            assert again["count"] == first["count"], "another request runs all periods again"
+
+
 async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) -> None:
     async with office_on(store) as office:
         await office.registrar.upsert_schedule({**MINUTELY, "paused": True})

@@ -434,9 +434,8 @@ class Catalog:
             # A repeated request runs none of them again, not even one that got the period's own row.
             again = done if is_repeated else frozenset()
             added = [run for run in runs if run.key not in requested and run.nominal_time not in again]
-            repeated = done - {run.nominal_time for run in added}
             undecided = len(selected) - len(decided)
-            result = BackfillResult(added, len(repeated), undecided, past.job.is_stopped)
+            result = BackfillResult(added, len(done), undecided, past.job.is_stopped)
             if dry_run or not added:
                 return NoWrite(result)
             check_open_runs(state, adding=len(added))
