@@ -68,6 +68,14 @@ def test_compute_counts_time_points_once() -> None:
     assert compute_in([1, 1, 2, 5, 9], 1, 5) == 3
 
 
+def test_positions_of_one_time_point_cost_one_compute_together() -> None:
+    """With a bound of 3, four positions with compute keep a promise only if two of them share a time."""
+    shared, apart = computed("IS@0 C@1 C@1 C@2"), computed("IS@0 C@1 C@2 C@3")
+    for subject, status in ((shared, Status.INCONCLUSIVE), (apart, Status.FAILED)):
+        assert check(subject, (0, 2, 1))["L2"].status is status
+        assert evaluate(subject, LivenessBounds(Witnesses(0, 2, 1)))["L2"][0] is status
+
+
 @law(60)
 @given(
     points=st.sets(st.integers(0, 6)), end=st.integers(0, 6), bound=st.integers(0, 3), lag=st.integers(0, 3)

@@ -49,6 +49,21 @@ def test_while_suspended_nothing_starts_and_no_period_is_handled() -> None:
     assert started(world)[0] == 1, "none of the periods was handled, so all are judged now"
 
 
+@pytest.mark.parametrize("end", [RunEvent.SUCCESS, RunEvent.FAILED], ids=["a success", "a failure"])
+def test_the_end_of_a_run_plans_no_period_of_a_suspended_job(end: RunEvent) -> None:
+    policy = {"catchup": Catchup.ALL, "deadline": None, "retry_delay": timedelta(seconds=20)}
+    active = with_policy(EVERY_MINUTE, **policy)
+    world = world_of(active)
+    world.advance(MINUTE)
+    world.edit(with_policy(active, suspend=True))
+    world.advance(3 * MINUTE)
+    cursor = world.job.cursor
+    world.end_period(nth(1), end)
+    world.advance(2 * MINUTE)
+    assert (started(world), len(world.records()), world.job.cursor) == ([1], 1, cursor)
+    assert world.wake_at is None, "what is due is held, so nothing wakes for it"
+
+
 # --- deadline --------------------------------------------------------------------------------------
 
 

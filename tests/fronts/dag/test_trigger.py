@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -387,6 +388,7 @@ def test_nothing_has_to_be_derived_from_and_the_service_needs_an_orchestrator_on
     assert SchedulerTriggerService.__mro__ == (SchedulerTriggerService, object)
     with pytest.raises(TypeError):
         SchedulerTriggerService()  # type: ignore[call-arg]
+    assert list(signature(SchedulerTriggerService).parameters) == ["orchestrator"]
     assert not isinstance(Ledger(), SchedulerTriggerService)
 
 
@@ -401,6 +403,17 @@ def test_the_service_knows_neither_cron_nor_http_nor_another_front() -> None:
     ours = {name for name in imported if name.startswith("kron")}
     assert ours == {"kron.core.dag.contract", "kron.core.errors", "kron.core.time.instant"}
     assert trigger_module.SCHEDULED == "scheduled"
+
+
+async def test_what_a_request_holds_is_passed_on_and_never_called() -> None:
+    called: list[str] = []
+    ledger, payload = Ledger(), {"payload": lambda: called.append("payload")}
+    service = SchedulerTriggerService(ledger)
+    await service.trigger_scheduled_run(scheduled(input=payload))
+    await service.trigger_scheduled_batch(ScheduledBatchTriggerRequest(items=[scheduled(input=payload)]))
+    await service.trigger_catchup(catchup(input=payload, max_slots=4))
+    assert [call["input"] for call in ledger.calls] == [payload] * 6
+    assert called == []
 
 
 def test_an_error_of_the_service_is_one_of_krons_with_a_stable_code() -> None:
