@@ -1,11 +1,16 @@
-"""A separate connection to a file leaves the only writer's place to others between two long works."""
+"""A separate connection to a file does one work after the other, and leaves the writer's place to others."""
 
 import asyncio
 import sqlite3
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
+from kron.stores.dag import Transaction
+from kron.stores.sqlite.dag import SqliteDatabase
 from kron.stores.sqlite.file import LONG_S, MAX_REST_S, SqliteFile
 
 
@@ -23,3 +28,68 @@ async def test_after_long_work_a_connection_rests_for_as_long(tmp_path: Path) ->
     # However busy the machine is, the next one begins no sooner.
     for (began, ended), (following, _) in pairwise(spans):
         assert following - ended >= 0.9 * min(ended - began, MAX_REST_S)
+
+
+async def test_cancelled_work_ends_before_the_next_begins(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path / "kron.db"))
+    has_begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
+
+    async def held(_: Transaction) -> None:
+        has_begun.set()
+        may_end.wait(60)
+        ended.append("held")
+
+    async def following(_: Transaction) -> None:
+        ended.append("following")
+
+    first = asyncio.create_task(database.do(held))
+    await asyncio.to_thread(has_begun.wait, 60)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    # Both would be in one transaction of the one connection.
+    second = asyncio.create_task(database.do(following))
+    closing = asyncio.create_task(_closed_after(second, database))
+    await asyncio.sleep(0.05)
+    may_end.set()
+    await closing
+    assert ended == ["held", "following"]
+
+
+async def _closed_after(work: "asyncio.Task[None]", database: SqliteDatabase) -> None:
+    await work
+    await database.close()
+
+
+async def test_a_file_is_closed_after_the_work_of_a_cancelled_caller(tmp_path: Path) -> None:
+    file, has_begun, may_end = SqliteFile(str(tmp_path / "kron.db")), threading.Event(), threading.Event()
+    ended = list[object]()
+
+    def work(connection: sqlite3.Connection) -> None:
+        has_begun.set()
+        may_end.wait(60)
+        ended.append(connection.execute("SELECT 1").fetchone())
+
+    task = asyncio.create_task(file.do(work))
+    await asyncio.to_thread(has_begun.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    closing = asyncio.create_task(file.close())
+    await asyncio.sleep(0.05)
+    may_end.set()
+    await closing
+    assert ended == [(1,)]
+
+
+async def test_the_rest_after_long_work_delays_the_next_work_not_its_own_answer(tmp_path: Path) -> None:
+    file, now = SqliteFile(str(tmp_path / "kron.db")), asyncio.get_running_loop().time
+    longest = 0.0
+    for _ in range(20):
+        await file.do(lambda _: time.sleep(5 * LONG_S))
+        answered = now()
+        longest = max(longest, await file.do(lambda _: time.monotonic()) - answered)
+        if longest >= 2 * LONG_S:
+            break
+    await file.close()
+    assert longest >= 2 * LONG_S

@@ -3,7 +3,9 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 from kron.stores.migration import bring_up, make_private
@@ -62,12 +64,17 @@ class StepBudget:
 
 
 class SqliteFile:
-    """A separate connection to a file, opened at the first use; its calls run in a thread, one at a time."""
+    """A separate connection to a file, opened at the first use. Its thread does one work after the other.
+
+    Work that has begun is done to its end although its caller was cancelled, and the next one waits for it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._mutex = asyncio.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        # Until when the thread rests, by the event loop's clock.
+        self._rest_until = 0.0
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work with the connection; the errors of the database become StoreError.
@@ -75,24 +82,35 @@ class SqliteFile:
         After long work it rests for as long: a connection that waits for the only writer's place asks for it
         every tenth of a second at most, and would never get it between two works in a row.
         """
-        async with self._mutex:
-            time = asyncio.get_running_loop().time
-            began = time()
-            try:
-                return await asyncio.to_thread(translated, self._with_connection, (work,))
-            finally:
-                took = time() - began
-                if took > LONG_S:
-                    await asyncio.sleep(min(took, MAX_REST_S))
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "kron-file")
+        time = asyncio.get_running_loop().time
+        return await asyncio.wrap_future(self._thread.submit(translated, self._with_connection, (work, time)))
 
-    def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._connection is None:
-            self._connection = connect(self._path)
-        return work(self._connection)
+    def _with_connection(self, work: Callable[[sqlite3.Connection], T], time: Callable[[], float]) -> T:
+        began = time()
+        if began < self._rest_until:
+            Event().wait(self._rest_until - began)
+            began = time()
+        try:
+            if self._connection is None:
+                self._connection = connect(self._path)
+            return work(self._connection)
+        finally:
+            ended = time()
+            took = ended - began
+            if took > LONG_S:
+                self._rest_until = ended + min(took, MAX_REST_S)
 
     async def close(self) -> None:
-        """Close the file."""
-        async with self._mutex:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await asyncio.to_thread(connection.close)
+        """Close the file after the work that was asked for."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            closing = thread.submit(self._close)
+            thread.shutdown(wait=False)
+            await asyncio.wrap_future(closing)
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
