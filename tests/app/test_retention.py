@@ -24,9 +24,9 @@ async def test_only_what_is_older_than_wanted_goes(store: Store) -> None:
         await stage.add(job_of())
         await stage.run()
         await stage.until(NOON + 10 * MINUTE + SECOND)
-        assert (await stage.prune(10 * MINUTE)).records == 0
+        assert (await stage.prune(10 * MINUTE)).removed.records == 0
         # The run of 12:06 ended at 12:06, four minutes and one second ago.
-        assert await stage.prune(4 * MINUTE) == Pruned(runs=6, batches=1)
+        assert await stage.prune(4 * MINUTE) == Pruned(PrunedBatch(runs=6), 1)
         assert await minutes_left(stage) == [7, 8, 9, 10]
 
 
@@ -35,10 +35,10 @@ async def test_it_goes_on_in_small_batches_until_nothing_old_is_left(store: Stor
         await stage.add(*(job_of(f"job-{number}") for number in range(3)))
         await stage.run()
         await stage.until(NOON + 10 * MINUTE + SECOND)
-        assert await stage.prune(max_batch=4) == Pruned(runs=27, batches=7)
+        assert await stage.prune(max_batch=4) == Pruned(PrunedBatch(runs=27), 7)
         for number in range(3):
             assert await minutes_left(stage, f"job-{number}") == [10]
-        assert (await stage.prune(max_batch=4)).records == 0
+        assert (await stage.prune(max_batch=4)).removed.records == 0
 
 
 async def test_what_is_open_stays_however_old_it_is(store: Store) -> None:
@@ -46,7 +46,7 @@ async def test_what_is_open_stays_however_old_it_is(store: Store) -> None:
         await stage.add(job_of(), script=[Step.HANG])
         await stage.run()
         await stage.until(NOON + 5 * MINUTE + SECOND)
-        assert await stage.prune() == Pruned(runs=3, batches=1)
+        assert await stage.prune() == Pruned(PrunedBatch(runs=3), 1)
         assert await stage.seen() == ["STARTED due", "SUCCESS due"]
         assert await minutes_left(stage) == [1, 5]
 
@@ -58,7 +58,7 @@ async def test_what_is_not_handled_yet_is_judged_as_if_nothing_had_been_removed(
         await stage.until(NOON + 3 * MINUTE)
         await stage.pause()
         await stage.until(NOON + 6 * MINUTE + SECOND)
-        assert await stage.prune() == Pruned(runs=2, batches=1)
+        assert await stage.prune() == Pruned(PrunedBatch(runs=2), 1)
         await stage.resume()
         await stage.advance(SECOND)
         assert stage.starts() == [1, 2, 3, 4, 5, 6]
@@ -71,7 +71,7 @@ async def test_nothing_that_was_removed_runs_again(store: Store) -> None:
         await stage.add(job_of(catchup="all"))
         await stage.run()
         await stage.until(NOON + 5 * MINUTE + SECOND)
-        assert (await stage.prune()).records == 4
+        assert (await stage.prune()).removed.records == 4
         await stage.restart()
         await stage.edit(job_of(schedule="*/2 * * * *", catchup="all"))
         await stage.edit(job_of(catchup="all"))
@@ -108,7 +108,7 @@ async def test_attempts_and_runs_asked_for_go_too(store: Store) -> None:
         first, asked, _ = await stage.runs()
         assert (len(await store.attempts(SPACE, first.key)), asked.kind) == (1, RunKind.MANUAL)
         await stage.advance(SECOND)
-        assert await stage.prune() == Pruned(runs=2, attempts=1, batches=1)
+        assert await stage.prune() == Pruned(PrunedBatch(runs=2, attempts=1), 1)
         assert await store.attempts(SPACE, first.key) == []
         assert await minutes_left(stage) == [2]
 
@@ -141,7 +141,7 @@ async def test_a_store_that_fails_in_between_is_pruned_the_next_time() -> None:
         faulty.then("prune", Fault.AFTER)
         with pytest.raises(StoreError):
             await stage.prune(max_batch=4, store=faulty)
-        assert await stage.prune(max_batch=4, store=faulty) == Pruned(runs=5, batches=2)
+        assert await stage.prune(max_batch=4, store=faulty) == Pruned(PrunedBatch(runs=5), 2)
     await inner.close()
 
 
@@ -186,5 +186,5 @@ def test_a_batch_has_at_least_one_record_however_slow_the_store_is() -> None:
 def test_a_sum_of_batches_counts_every_kind() -> None:
     batch = PrunedBatch(runs=1, attempts=2, ranges=3, definitions=4, schedules=5, audit=6)
     pruned = Pruned().plus(batch).plus(batch)
-    assert pruned == (2, 4, 6, 8, 10, 12, 2)
-    assert pruned.records == 2 * batch.records == 42
+    assert pruned == Pruned(PrunedBatch(2, 4, 6, 8, 10, 12), 2)
+    assert pruned.removed.records == 2 * batch.records == 42

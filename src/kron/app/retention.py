@@ -61,32 +61,14 @@ Ready = Callable[[int], Awaitable[int]]
 
 
 class Pruned(NamedTuple):
-    """How many records were removed, by kind, in how many transactions."""
+    """The records that were removed, in how many transactions."""
 
-    runs: int = 0
-    attempts: int = 0
-    ranges: int = 0
-    definitions: int = 0
-    schedules: int = 0
-    audit: int = 0
+    removed: PrunedBatch = PrunedBatch()
     batches: int = 0
-
-    @property
-    def records(self) -> int:
-        """Return the number of all records."""
-        return sum(self[:-1])
 
     def plus(self, batch: PrunedBatch) -> "Pruned":
         """Return the sum with one batch more."""
-        return Pruned(
-            self.runs + batch.runs,
-            self.attempts + batch.attempts,
-            self.ranges + batch.ranges,
-            self.definitions + batch.definitions,
-            self.schedules + batch.schedules,
-            self.audit + batch.audit,
-            self.batches + 1,
-        )
+        return Pruned(self.removed.plus(batch), self.batches + 1)
 
 
 class BatchSize:
@@ -246,7 +228,7 @@ class RetentionLoop:
                 pruned = so_far
         finally:
             duration_ms = round(1000 * (self._clock.monotonic() - began))
-            counts = {kind: count for kind, count in pruned._asdict().items() if count and kind != "batches"}
+            counts = {kind: count for kind, count in pruned.removed.counts.items() if count}
             fields = {"namespace": self._pruner.namespace, "duration_ms": duration_ms, **counts}
             self._journal.note("pruned", fields)
 

@@ -32,6 +32,8 @@ from kron.ports import Clock, Launcher
 
 # The largest launcher object, as text: the store returns it with every due job.
 MAX_TEXT = 65_536
+# Shorter values of variables and headers are too common to be replaced in every log line.
+MIN_LOGGED_SECRET = 8
 # The field of a stored launcher object that has its secrets, encrypted (`kron.launchers.secret`).
 SEALED = "sealed"
 NO_KEYS = "the setting secret_keys is not set"

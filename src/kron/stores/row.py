@@ -32,6 +32,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import WriteScope
+from kron.core.workflow import StartRequest
 
 # Columns whose names differ from their fields': the names of the fields are those of views and timestamps.
 NAMES = {
@@ -113,6 +114,11 @@ COLUMNS = {column.field: column for group in GROUPS.values() for column in group
 def storable(text: str) -> str:
     """Return a text without the characters no database stores: NUL, and lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def start_values(start: StartRequest) -> dict[str, object]:
+    """Return the values of the statements about a start of the run launcher."""
+    return {NAMES.get(field, field): value for field, value in start._asdict().items()}
 
 
 def check_keys(runs: Iterable[RunRecord]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.query import PrunedBatch
+from kron.core.plan.query import PRUNED_KINDS
 from kron.core.plan.record import Result, RunKind, RunRecord
 from kron.core.plan.step import Change, Cohort, WriteResult, WriteScope
 from kron.runtime.journal import WARNINGS
@@ -18,8 +18,6 @@ from kron.runtime.journal import WARNINGS
 OVERLAP_REASONS = frozenset({Reason.ACTIVE, Reason.COALESCED, Reason.QUEUE_FULL})
 # Events of the sender of notifications.
 NOTIFICATIONS = frozenset({"notified", "notification_failed"})
-# Kinds of records that pruning removes.
-PRUNED_KINDS = PrunedBatch._fields[:-1]
 # Upper bounds in seconds: calls that take milliseconds, and starts that may be hours late.
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAUNCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -50,8 +50,8 @@ def prune_command(
     settings = read_settings(os.environ, options, file=config).settings
     if not is_there(settings.store_url):
         raise InvalidOptionError(option="store", value=settings.store_url, reason="the file does not exist")
-    pruned = asyncio.run(_prune(settings, dry_run=dry_run))
-    counts = {kind: count for kind, count in pruned._asdict().items() if kind != "batches"}
+    pruned = asyncio.run(_prune(settings, dry_run=dry_run)).removed
+    counts = pruned.counts
     if as_json:
         show_json({"dry_run": dry_run, "records": pruned.records, **counts})
     elif not pruned.records:
@@ -77,7 +77,7 @@ async def _prune(settings: Settings, *, dry_run: bool) -> Pruned:
     try:
         async for so_far in pruner.batches(milliseconds_of(clock.now()), dry_run=dry_run):
             pruned = so_far
-            progress(f"{pruned.records} records")
+            progress(f"{pruned.removed.records} records")
         progress("")
     finally:
         await store.close()

@@ -110,7 +110,7 @@ def _line_of(schedule: Schedule, instant: EpochSeconds, near: list[Effect]) -> L
     for effect in near:
         at, size = effect.change.at, effect.change.size
         if schedule.dst_gap == NEXT and size > 0 and instant == at:
-            mark, note = Mark.MOVED, f"{_times(effect)} moved here: {_cause(effect.change)}"
+            mark, note = Mark.MOVED, f"{times_text(effect)} moved here: {_cause(effect.change)}"
         elif schedule.dst_repeat == BOTH and at + size <= instant < at:
             mark, note = Mark.FIRST_OF_TWO, f"first of two: {_cause(effect.change)}"
         elif schedule.dst_repeat == BOTH and at <= instant < at - size:
@@ -123,19 +123,20 @@ def _lost(schedule: Schedule, effect: Effect) -> Line | None:
     """Return the line for the times that a transition removes, if any."""
     change, cause = effect.change, _cause(effect.change)
     if effect.is_gap and schedule.dst_gap != NEXT:
-        note = f"{_times(effect)} skipped: {cause}"
+        note = f"{times_text(effect)} skipped: {cause}"
         at, offset, mark = change.at, change.before, Mark.SKIPPED
         return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
     if not effect.is_gap and schedule.dst_repeat != BOTH:
         second = schedule.dst_repeat == FIRST
-        note = f"{'second' if second else 'first'} {_times(effect)} left out: {cause}"
+        note = f"{'second' if second else 'first'} {times_text(effect)} left out: {cause}"
         offset = change.after if second else change.before
         at, mark = (effect.first - wall_time(offset, 0)) // SECOND, Mark.LEFT_OUT
         return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
     return None
 
 
-def _times(effect: Effect) -> str:
+def times_text(effect: Effect) -> str:
+    """Format the times of day that a transition affects: the first, the last, and how many they are."""
     if effect.count == 1:
         return clock_text(effect.first)
     return f"{clock_text(effect.first)} to {clock_text(effect.last)} ({effect.count} times)"

@@ -206,9 +206,14 @@ class PrunedBatch(NamedTuple):
     cursor: PruneCursor | None = None
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of records of each kind."""
+        return {kind: getattr(self, kind) for kind in PRUNED_KINDS}
+
+    @property
     def records(self) -> int:
         """Return the number of all records."""
-        return sum(self[:-1])
+        return sum(self.counts.values())
 
     def plus(self, other: "PrunedBatch") -> "PrunedBatch":
         """Return the sum with another batch, without a cursor."""
@@ -220,3 +225,6 @@ class PrunedBatch(NamedTuple):
             self.schedules + other.schedules,
             self.audit + other.audit,
         )
+
+
+PRUNED_KINDS = tuple(name for name in PrunedBatch._fields if name != "cursor")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kron.core.cron.preview import Effect, clock_text, effects
+from kron.core.cron.preview import Effect, clock_text, effects, times_text
 from kron.core.cron.timeline import BOTH, FIRST, NEXT
 from kron.core.plan.compiled import CompiledJob
 from kron.core.plan.fact import Fact, Link, period_link
@@ -88,7 +88,7 @@ def clock_change_facts(compiled: CompiledJob, instant: EpochSeconds, *, now: int
 
 def _gap_facts(compiled: CompiledJob, effect: Effect, instant: EpochSeconds, now: int) -> Iterator[Fact]:
     """Yield that a period stands for skipped times, or that a time nearby was skipped."""
-    at, gap = effect.change.at, _gap_text(compiled, effect.change, _times(effect), now)
+    at, gap = effect.change.at, _gap_text(compiled, effect.change, times_text(effect), now)
     if compiled.job.schedule.dst_gap == NEXT:
         if instant == at:
             yield Fact("dst_moved", f'{gap}, and its period is here (dst_gap "next")', 1000 * at)
@@ -115,12 +115,6 @@ def change_text(zone: Zone, change: Transition, now: int) -> str:
     day = "" if before.date() == after.date() else f"{after:%Y-%m-%d} "
     start, end = f"{before:%Y-%m-%d} {clock_text(before)}", f"{day}{clock_text(after)}"
     return f"clocks in {zone.key} {verb} {way} from {start} to {end}"
-
-
-def _times(effect: Effect) -> str:
-    if effect.count == 1:
-        return clock_text(effect.first)
-    return f"{clock_text(effect.first)} to {clock_text(effect.last)} ({effect.count} times)"
 
 
 def _is_wall(compiled: CompiledJob, instant: EpochSeconds) -> bool:

@@ -96,11 +96,11 @@ class LeaderLease:
                 self._document = await self._api.replace(LEASES, self._namespace, changed)
             except ApiError as error:
                 if not error.is_conflict and not error.is_temporary:
-                    raise _unavailable(error) from error
+                    raise unavailable(error) from error
                 # A lost answer to an earlier renewal looks like a conflict: the Lease itself decides.
                 self._document = await self._read()
             except ApiUnavailableError as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             else:
                 return
         raise StoreUnavailableError("The store cannot be used: the Lease changes all the time")
@@ -112,9 +112,9 @@ class LeaderLease:
             if error.status == HTTPStatus.NOT_FOUND:
                 document = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
                 return {**document, "metadata": {"name": self._name, "namespace": self._namespace}}
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         except ApiUnavailableError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     async def _write(self, document: Document) -> Document:
         is_new = "resourceVersion" not in document["metadata"]
@@ -125,9 +125,9 @@ class LeaderLease:
         except ApiError as error:
             if error.status == HTTPStatus.CONFLICT:
                 raise OwnedError(namespace=self._name, owner="another owner") from error
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         except ApiUnavailableError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     def _now_text(self) -> str:
         return micro_time(self._clock.now())
@@ -147,5 +147,6 @@ def _predecessor(spec: Document, high: int) -> Predecessor | None:
     return Predecessor(holder or "the last owner", ended, EXPIRED if holder else STOPPED)
 
 
-def _unavailable(error: Exception) -> StoreUnavailableError:
+def unavailable(error: Exception) -> StoreUnavailableError:
+    """Return the error of a store that the API server does not let be used."""
     return StoreUnavailableError(f"The store cannot be used: {error}", cause=error)

@@ -25,7 +25,7 @@ from kron.core.plan.step import (
 )
 from kron.core.shard import SHARDS
 from kron.fronts.operator.history import HistoryWriter
-from kron.fronts.operator.lease import LeaderLease
+from kron.fronts.operator.lease import LeaderLease, unavailable
 from kron.fronts.operator.resource import LAUNCHER_KIND, PAUSED, RUN_NOW, KronJob, kronjob_of, launcher_of
 from kron.fronts.operator.state import Book, UnreadableStateError, applied, book_of, text_of
 from kron.fronts.operator.status import ERROR, SpecProblem, problem_status, status_of
@@ -119,7 +119,7 @@ class KubernetesStore(SqliteStore):
         try:
             listed = await self._api.list(KRONJOBS, self._watched)
         except (ApiError, ApiUnavailableError) as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         await self.forget(NAMESPACE, list(self.books))
         # Some may have been deleted since this operator was the leader, and others claim their identities.
         self.kronjobs.clear()
@@ -306,7 +306,7 @@ class KubernetesStore(SqliteStore):
         except (ApiError, ApiUnavailableError) as error:
             if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
                 return  # it was deleted in the meantime
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     def _numbered(self, change: Change) -> Change:
         """Return a change with the present row of its job, which a restored record does not keep."""
@@ -434,7 +434,7 @@ class KubernetesStore(SqliteStore):
             try:
                 live = None if kronjob is None else await self._live(kronjob)
             except (ApiError, ApiUnavailableError) as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             if live is None:
                 await self.detach(identity)
             else:
@@ -492,7 +492,3 @@ def _is_newer(version: str, known: str) -> bool:
     if not (version.isdecimal() and known.isdecimal()):
         return version != known
     return int(version) > int(known)
-
-
-def _unavailable(error: Exception) -> StoreUnavailableError:
-    return StoreUnavailableError(f"The store cannot be used: {error}", cause=error)

@@ -13,6 +13,7 @@ from kron.core.value_types import DURATION, FLAG
 from kron.launchers.delivery import MAX_REQUESTS
 from kron.launchers.http.egress import EgressPolicy, host_of
 from kron.launchers.spec import (
+    MIN_LOGGED_SECRET,
     LauncherConfig,
     Pairs,
     TableSettings,
@@ -24,8 +25,6 @@ from kron.launchers.spec import (
 
 # The bounds of a timeout.
 MIN_TIMEOUT, MAX_TIMEOUT = timedelta(milliseconds=10), timedelta(hours=1)
-# Shorter header values are too common to be replaced in every log line.
-MIN_LOGGED_SECRET = 8
 # Headers that identify the run or frame the request; settings cannot set them.
 RESERVED_HEADERS = frozenset(
     {

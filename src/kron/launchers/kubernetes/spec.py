@@ -13,6 +13,7 @@ from kron.core.redaction import HIDDEN
 from kron.core.value_types import nullable
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.spec import (
+    MIN_LOGGED_SECRET,
     InvalidLauncherError,
     LauncherConfig,
     TableSettings,
@@ -22,8 +23,6 @@ from kron.launchers.spec import (
 
 NOT_ALLOWED = "is not among the namespaces the settings allow (allowed_namespaces)"
 NO_OWNER = "belongs to the operator of KronJobs; leave it out"
-# Shorter values are no secrets worth hiding in logs, and hiding them would garble every line.
-MIN_LOGGED_SECRET = 8
 CONTAINERS = ("initContainers", "containers")
 # A Job that is created is known to exist, and its end is watched: `remote` work would need a run timeout.
 TRAITS = Traits(reports=True, idempotent=True, enqueues=False, remote=False)

@@ -13,6 +13,7 @@ from kron.core.job.host import CAPTURE, COMMAND_SCHEMA, HOST, OnRemove
 from kron.core.plan.report import Launch
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
+    MIN_LOGGED_SECRET,
     InvalidLauncherError,
     LauncherConfig,
     Pairs,
@@ -29,8 +30,6 @@ OnOutput: TypeAlias = Callable[[Launch, bytes], None]
 DEFAULT_OUTPUT, MIN_OUTPUT, MAX_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
 # Variables with this prefix identify the run; settings cannot set them.
 RESERVED_PREFIX = "KRON_"
-# Shorter values of variables are too common to be replaced in every log line.
-MIN_LOGGED_SECRET = 8
 NOT_ALLOWED = "is not among the commands the settings allow (allowed_commands)"
 AMBIGUOUS = "is the name of several allowed commands; write the whole path"
 # Fields that only a supervisor applies, with their defaults; in a service they would let a caller act as

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
+from kron.stores.row import start_values
 from kron.stores.statement import statements
 
 SQL = statements("postgres", "workflow")
@@ -58,7 +59,7 @@ class PostgresWorkflows:
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""
-        values = _values_of(start)
+        values = start_values(start)
         async with self._connection() as connection:
             await count_of(connection, SQL["forget_starts"], {"old": old})
             for _ in range(MAX_TRIES):
@@ -72,10 +73,4 @@ class PostgresWorkflows:
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
         """Mark a start as accepted, or remove its record."""
         async with self._connection() as connection:
-            await count_of(connection, SQL["accept_start" if accepted else "drop_start"], _values_of(start))
-
-
-def _values_of(start: StartRequest) -> dict[str, object]:
-    values = start._asdict()
-    values["idempotency_key"] = values.pop("key")
-    return values
+            await count_of(connection, SQL["accept_start" if accepted else "drop_start"], start_values(start))

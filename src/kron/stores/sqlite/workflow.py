@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
+from kron.stores.row import start_values
 from kron.stores.sqlite.file import MEMORY, SqliteFile
 from kron.stores.sqlite.write import Writing
 from kron.stores.statement import statements
@@ -59,7 +60,7 @@ class SqliteWorkflows:
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""
-        values = _values_of(start)
+        values = start_values(start)
 
         def work(connection: sqlite3.Connection) -> RecordedStart | None:
             with Writing(connection):
@@ -76,16 +77,10 @@ class SqliteWorkflows:
 
         def work(connection: sqlite3.Connection) -> None:
             with Writing(connection):
-                connection.execute(SQL["accept_start" if accepted else "drop_start"], _values_of(start))
+                connection.execute(SQL["accept_start" if accepted else "drop_start"], start_values(start))
 
         await self._file.do(work)
 
     async def close(self) -> None:
         """Close the file."""
         await self._file.close()
-
-
-def _values_of(start: StartRequest) -> dict[str, object]:
-    values = start._asdict()
-    values["idempotency_key"] = values.pop("key")
-    return values

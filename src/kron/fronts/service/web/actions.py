@@ -4,12 +4,11 @@ A form is sent by POST and answered by a redirect, so that a reload does nothing
 authorized, scoped to the caller's tenant and audited as the same verb of the API.
 """
 
-from http import HTTPStatus
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from kron.app.backfill import Only, keys_of
 from kron.core.errors import InputError
@@ -21,11 +20,10 @@ from kron.fronts.service.client import BackfillRange, LocalClient
 from kron.fronts.service.errors import UnknownWorkerError
 from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
 from kron.fronts.service.web.edit import Edits
-from kron.fronts.service.web.render import HEADERS, form_fields, rendered, url_of
+from kron.fronts.service.web.render import READ, form_fields, rendered, to, url_of
 from kron.fronts.service.web.view_models import zone_of_job
 from kron.fronts.service.web.workers import RECEIVING, WorkersPage, workers_page
 
-READ = ["GET", "HEAD"]
 Name = Annotated[str, Query(alias="id", description="the schedule")]
 Epoch = Annotated[int, Query(ge=0, le=2**31, description="an earlier definition; 0 for none")]
 # What the page of a schedule says after a form.
@@ -226,8 +224,3 @@ async def _shown(registrar: Registrar, action: str, name: str, **values: object)
     }
     code = 400 if values.get("problem") else 200
     return await rendered(f"{action}.html", registrar.now(), code, **{**known, **values})
-
-
-def to(path: str) -> Response:
-    """Return a redirect after a form."""
-    return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)

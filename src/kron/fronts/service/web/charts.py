@@ -20,7 +20,7 @@ from kron.core.time.zone import Zone
 from kron.fronts.service.documents import Document
 from kron.fronts.service.web.time_text import span
 from kron.fronts.service.web.timeline import SEVERITY, WORDS, look_of
-from kron.fronts.service.web.view_models import LOOKS, OUTCOMES
+from kron.fronts.service.web.view_models import LOOKS, OUTCOMES, value_text
 
 # The weeks of the heat map, and the distance of its cells, in its own units.
 WEEKS, CELL = 53, 14
@@ -204,12 +204,8 @@ def policy_of(job: Job, defaults: Mapping[str, object]) -> list[PolicyRow]:
             origin = "default, from the settings of the service"
         elif value == getattr(standard, row.name):
             origin = "default"
-        rows.append(PolicyRow(row.name, _text(row.type.write(value)), origin))
+        rows.append(PolicyRow(row.name, value_text(row.type.write(value)), origin))
     return rows
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 # --- the window of a period ----------------------------------------------------------------------

@@ -20,9 +20,8 @@ from kron.core.time.instant import instant_text
 from kron.core.value_types import DURATION
 from kron.fronts.service.dags import MAX_SLOTS, TenantDags
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.web.actions import READ, to
 from kron.fronts.service.web.dag_layout import HEIGHT, WIDTH, Picture, picture_of
-from kron.fronts.service.web.render import form_fields, rendered, url_of
+from kron.fronts.service.web.render import READ, form_fields, rendered, to, url_of
 from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of, span
 
 # How many DAGs, runs of the list, and columns and rows of the grid a page shows.

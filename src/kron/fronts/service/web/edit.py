@@ -21,7 +21,7 @@ from kron.fronts.service.client import LocalClient
 from kron.fronts.service.definitions import definition_document, edited_definition
 from kron.fronts.service.registrar import Registrar, check_etag, etag_of, unknown_as_schedule
 from kron.fronts.service.web.time_text import PageTime, moment_of, span
-from kron.fronts.service.web.view_models import zone_of_job
+from kron.fronts.service.web.view_models import value_text, zone_of_job
 
 # The intervals a plan may have, in seconds; the first in which a schedule has few enough periods is taken.
 INTERVALS, MAX_PERIODS = (28 * DAY, 7 * DAY, DAY, 3600), 500
@@ -188,7 +188,7 @@ def _plan(difference: Difference, length: int | None, zone: Zone, now: int) -> E
     return EditPlan(
         []
         if change is None
-        else [(field.path, _text(field.old), _text(field.new)) for field in change.fields],
+        else [(field.path, value_text(field.old), value_text(field.new)) for field in change.fields],
         {kind.value: counts[kind.value] for kind in ShiftKind},
         0 if change is None else change.stay,
         None if length is None else span(1000 * length),
@@ -212,7 +212,3 @@ def _by(seconds: int | None) -> str:
     if not seconds:
         return ""
     return f"{span(1000 * abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,18 +1,16 @@
 """Sign-in: a browser sends a token once, and this service keeps it in a cookie."""
 
-from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from kron.fronts.service.auth.middleware import COOKIE, MAX_COOKIE, Authenticator, is_cross_site
 from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
-from kron.fronts.service.web.render import HEADERS, form_fields, page, render
+from kron.fronts.service.web.render import READ, form_fields, page, render, to
 
-READ = ["GET", "HEAD"]
 NOT_ALLOWED = "not allowed: needs scope read"
 TOO_LONG = f"the token is longer than {MAX_COOKIE} bytes, which browsers do not store; use a shorter one"
 # The pages that a login may return to.
@@ -43,7 +41,7 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
             return _form(following, error=error.reason, status=401)
         if not caller.may(TokenScope.READ):
             return _form(following, error=NOT_ALLOWED, status=403)
-        response = _redirect(following)
+        response = to(following)
         is_https = request.url.scheme == "https"
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_https, path="/")
         return response
@@ -52,7 +50,7 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
     async def sign_out(request: Request) -> Response:
         if is_cross_site(request.scope):
             return _form("/", error=CROSS_SITE, status=403)
-        response = _redirect("/login")
+        response = to("/login")
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
@@ -72,7 +70,3 @@ def own_page(target: str) -> str:
 
 def _form(following: str, *, is_open: bool = False, error: str | None = None, status: int = 200) -> Response:
     return page(render("login.html", is_open=is_open, error=error, following=following), status)
-
-
-def _redirect(path: str) -> RedirectResponse:
-    return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)

@@ -49,7 +49,7 @@ from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.responses import RunView
 from kron.fronts.service.runs import OutputRequest
 from kron.fronts.service.url import cursor_of, place_of
-from kron.fronts.service.web.actions import DONE, Epoch, add_actions, add_workers, to, undo_of
+from kron.fronts.service.web.actions import DONE, Epoch, Name, add_actions, add_workers, undo_of
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.charts import (
     Attempted,
@@ -72,7 +72,7 @@ from kron.fronts.service.web.live import LiveUpdates
 from kron.fronts.service.web.now import NowPages
 from kron.fronts.service.web.output import OutputPage, output_page
 from kron.fronts.service.web.playground import DISTRIBUTIONS, EXAMPLE, MODES, Typed, playground_of
-from kron.fronts.service.web.render import HEADERS, asset, form_fields, rendered, signed_in, url_of
+from kron.fronts.service.web.render import HEADERS, READ, asset, form_fields, rendered, signed_in, to, url_of
 from kron.fronts.service.web.spread import Spreads
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.timeline import Zoom
@@ -123,11 +123,9 @@ STATES = {
     "suspended": JobFilter(suspended=True),
     "failing": JobFilter(failing=True),
 }
-Name = Annotated[str, Query(alias="id", description="the schedule")]
 Text = Annotated[str, Query(max_length=1_000)]
 Attempt = Annotated[int | None, Query(ge=1)]
 ChangedAt = Annotated[int, Query(ge=0, le=2**53, description="when schedules were changed, in milliseconds")]
-READ = ["GET", "HEAD"]
 EVENT_STREAM = "text/event-stream"
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
+from http import HTTPStatus
 from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlencode
@@ -15,13 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
 from kron.fronts.service.web.time_text import PageTime, moment_of_text, span
 
 PACKAGE = "kron.fronts.service.web"
+# The methods of a page that changes nothing.
+READ = ["GET", "HEAD"]
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # No external resources, no inline code, no framing.
 POLICY = (
@@ -117,6 +120,11 @@ def render(template: str, **values: object) -> str:
 def page(text: str, status: int = 200) -> Response:
     """Return a page as a response."""
     return HTMLResponse(text, status, headers=HEADERS)
+
+
+def to(path: str) -> Response:
+    """Return a redirect after a form."""
+    return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)
 
 
 async def rendered(template: str, now: int, code: int = 200, **values: object) -> Response:

@@ -238,6 +238,11 @@ class WhatIfOutcome(NamedTuple):
 # --- schedules -----------------------------------------------------------------------------------
 
 
+def value_text(value: object) -> str:
+    """Return the value of a definition's field as people read it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
 def zone_of_job(job: JobRecord) -> Zone:
     """Return the time zone of a schedule."""
     return compiled_job(job.definition, job.identity).plan.zone

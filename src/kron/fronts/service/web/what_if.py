@@ -11,8 +11,8 @@ from kron.core.job.outcome import Outcome
 from kron.core.plan.counterfactual import OtherOutcomes, what_if
 from kron.core.time.zone import Zone
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
-from kron.fronts.service.web.actions import READ, Name
-from kron.fronts.service.web.render import rendered
+from kron.fronts.service.web.actions import Name
+from kron.fronts.service.web.render import READ, rendered
 from kron.fronts.service.web.time_text import PageTime, moment_of
 from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
 
