@@ -456,9 +456,16 @@ PROTECTIONS = (
     Protection(
         "starts are signed with a key per user",
         f"{LAUNCHERS}/http/launcher.py",
-        "key = signing_key_of(self._secret, settings.user_id) if payload is None else self._secret",
+        "key = signing_key_of(self._secret, settings.user_id)",
         "key = self._secret",
         "tests/service/auth/test_disclosure.py::test_the_start_of_one_tenant_does_not_look_like_that_of_another",
+    ),
+    Protection(
+        "tasks of DAGs are signed with the key of their owner",
+        "app/dag/worker.py",
+        '{**spec.launcher, "user_id": claim.run.user_id}',
+        "{**spec.launcher}",
+        "tests/service/test_secrets.py::test_a_task_is_signed_with_the_key_of_its_owner",
     ),
     Protection(
         "errors do not quote the secrets of mistyped fields",
@@ -496,6 +503,20 @@ PROTECTIONS = (
         '_aes(self.encryption).encrypt(nonce, text, b"")',
         "tests/service/test_secrets.py::test_a_secret_that_was_moved_to_another_schedule_is_refused",
         (("sealed[NONCE_BYTES:], job)", 'sealed[NONCE_BYTES:], b"")'),),
+    ),
+    Protection(
+        "secrets of tasks are encrypted in the store",
+        f"{SERVICE}/workflow_deployment.py",
+        "text = sealed_dag(workflow_id, text, rules.vault)",
+        "pass",
+        "tests/service/test_secrets.py::test_secrets_of_tasks_are_encrypted_and_never_shown_again",
+    ),
+    Protection(
+        "secrets of tasks are not shown",
+        f"{SERVICE}/api/workflows.py",
+        "shown_dag(record.dag) if registrar.rules.runs_dags else record.document()",
+        "record.document()",
+        "tests/service/test_secrets.py::test_without_a_key_secrets_of_tasks_are_still_not_shown",
     ),
 )
 

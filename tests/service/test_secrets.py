@@ -13,6 +13,7 @@ import pytest
 
 from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
+from kron.launchers.http.launcher import is_signed, signing_key_of
 from tests.service.executor import Executor, executing
 from tests.service.server import KRON, serving
 from tests.waiting import wait_for
@@ -243,3 +244,89 @@ def test_a_wrong_setting_of_secrets_is_refused_by_its_name(name: str, value: str
     with pytest.raises(InvalidSettingsError, match=f"KRON_{name}") as caught:
         read_settings({f"KRON_{name}": value}, {})
     assert "short" not in str(caught.value)
+
+
+TASKS = {"KRON_EXECUTOR": '{"kind": "dag"}', "KRON_TICK_MS": "50"}
+
+
+def dag_of(executor: Executor, **fields: object) -> dict[str, object]:
+    called = {name: value for name, value in calling(executor).items() if name != "kind"}
+    headers = {"Authorization": f"Bearer {SECRET}", "X-Named": "${secret:api}"}
+    node = {"id": "call", "type": "http", "dependsOn": [], **called, "headers": headers, **fields}
+    return {"user_id": "ann", "nodes": [node], "triggers": []}
+
+
+def deployed(client: httpx.Client, dag: Mapping[str, object], version: int = 1) -> httpx.Response:
+    return client.put(f"/workflows/etl/versions/{version}", json=dag)
+
+
+def task_headers(client: httpx.Client, executor: Executor, day: int) -> dict[str, str]:
+    """Start a DAG, and return the headers that the executor of its task gets."""
+    before = len(executor.sent)
+    date = f"2026-06-{day:02}T00:00:00Z"
+    client.post("/dags/etl/runs", json={"logical_date": date}).raise_for_status()
+    wait_for(lambda: len(executor.sent) > before)
+    return executor.sent[-1].headers
+
+
+def test_secrets_of_tasks_are_encrypted_and_never_shown_again(tmp_path: Path) -> None:
+    named = {"API_TOKEN": "a token by name", "KRON_LAUNCHER_SECRETS": '{"api": "env:API_TOKEN"}'}
+    with executing() as executor:
+        dag = dag_of(executor)
+        with serving(tmp_path, KRON_SECRET_KEYS=OLD, **TASKS, **named) as (client, server):
+            assert deployed(client, dag).status_code == 201
+            headers = task_headers(client, executor, 1)
+            assert (headers["authorization"], headers["x-named"]) == (f"Bearer {SECRET}", "a token by name")
+            # The same version again is no other one.
+            assert deployed(client, dag).status_code == 200
+            run = client.get("/dags/etl/runs").json()["runs"][0]["run_id"]
+            paths = (
+                "/workflows/etl/versions/1", f"/dag-runs/{run}", f"/dag-runs/{run}/attempts", "/audit",
+                "/ui/dag?id=etl", f"/ui/dag/run?id={run}",
+            )  # fmt: skip
+            shown = "".join(client.get(path).raise_for_status().text for path in paths)
+            assert '"headers":{"Authorization":"***"' in shown
+            assert '"sealed"' not in shown
+            for fields, path in (
+                ({"headers": {"X": "${secret:bob/api}"}}, "nodes.0.headers.X"),
+                ({"user_id": "bob", "headers": {"X": "${secret:bob/api}"}}, "nodes.0.headers.X"),
+                ({"sealed": "v1.x.y"}, "nodes.0.sealed"),
+            ):
+                refused = deployed(client, dag_of(executor, **fields), 2)
+                assert (refused.status_code, refused.json()["problems"][0]["path"]) == (400, path)
+        stored = in_store(tmp_path).decode("latin-1")
+        for text in (stored, shown, "".join(server.log)):
+            assert SECRET not in text
+            assert "a token by name" not in text
+        with serving(tmp_path, KRON_SECRET_KEYS=f"{NEW},{OLD}", **TASKS, **named) as (client, _):
+            # After a rotation the version is the same, and starts.
+            assert deployed(client, dag).status_code == 200
+            assert task_headers(client, executor, 2)["authorization"] == f"Bearer {SECRET}"
+        with serving(tmp_path, KRON_SECRET_KEYS=NEW, **TASKS, **named) as (client, _):
+            client.post("/dags/etl/runs", json={"logical_date": "2026-06-03T00:00:00Z"}).raise_for_status()
+
+            def task() -> dict[str, str] | None:
+                run = client.get("/dags/etl/runs").json()["runs"][0]
+                tasks = client.get(f"/dag-runs/{run['run_id']}").json()["tasks"]
+                return next((each for each in tasks if each["status"] == "failed"), None)
+
+            assert "cannot be decrypted" in wait_for(task)["error"]
+
+
+def test_without_a_key_secrets_of_tasks_are_still_not_shown(tmp_path: Path) -> None:
+    with executing() as executor, serving(tmp_path, **TASKS) as (client, _):
+        dag = dag_of(executor)
+        assert deployed(client, dag).status_code == 201
+        assert SECRET not in client.get("/workflows/etl/versions/1").text
+        assert deployed(client, dag).status_code == 200
+
+
+def test_a_task_is_signed_with_the_key_of_its_owner(tmp_path: Path) -> None:
+    secret = "a signing secret that is long enough"
+    with executing() as executor, serving(tmp_path, KRON_SIGNING_SECRET=secret, **TASKS) as (client, _):
+        # Whatever the task says.
+        assert deployed(client, dag_of(executor, user_id="bob", headers={})).status_code == 201
+        headers = task_headers(client, executor, 1)
+        body, now = json.dumps(executor.sent[-1].document).encode(), int(headers["kron-timestamp"])
+        keys = {name: signing_key_of(secret.encode(), name) for name in ("ann", "bob", None)}
+        assert [name for name, key in keys.items() if is_signed(key, headers, body, now=now)] == ["ann"]

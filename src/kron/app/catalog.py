@@ -180,7 +180,7 @@ class Catalog:
     `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
     this process. `traits` are those of each launcher kind; `notify` is the default of jobs that define none.
     `actor` returns the name of the present caller,
-    which incidents keep; None if the caller has none. `permit` raises for jobs that the store would refuse.
+    which incidents keep; None if the caller has none.
     """
 
     def __init__(
@@ -193,7 +193,6 @@ class Catalog:
         traits: Mapping[str, Traits] | None = None,
         actor: Callable[[], str | None] = _no_actor,
         notify: Notify | None = None,
-        permit: Permit | None = None,
     ) -> None:
         self.query = Query(store, namespace, now=now)
         self._store = store
@@ -203,7 +202,8 @@ class Catalog:
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
         self._actor = actor
         self._notify = notify
-        self._permit = permit or _all_permitted
+        # Raises for jobs that the store would refuse to write.
+        self.permit: Permit = _all_permitted
         # How far the clock may differ from the store's own; None: they are not compared.
         self.lookahead_ms: int | None = None
 
@@ -234,7 +234,7 @@ class Catalog:
                 return decision.result
             _check_visible(decision.created, refused)
             if dry_run:
-                await self._permit(self._namespace, decision.created, decision.changed)
+                await self.permit(self._namespace, decision.created, decision.changed)
                 return decision.result
             actor = self._actor()
             changed = [_signed(change, actor) for change in decision.changed]

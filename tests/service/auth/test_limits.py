@@ -91,8 +91,8 @@ async def test_a_dry_run_is_refused_where_the_write_is(registrar: Registrar) -> 
                 "launcher": {"kind": "log", "user_id": owner},
             }
             for dry_run in (True, False):
+                document = {**a_schedule(name), "user_id": owner}
                 with pytest.raises(error):
-                    document = {**a_schedule(name), "user_id": owner}
                     await registrar.upsert_schedule(document, dry_run=dry_run)
                 with pytest.raises(error):
                     await apply_jobs(registrar, ApplyRequest([definition], dry_run=dry_run), compute=inline)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NoReturn
 
-from kron.app.launchers import read_launcher
+from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.contract import DagError, StartRunResult, parse_logical_date
 from kron.core.dag.definition import (
@@ -25,7 +25,7 @@ from kron.core.time.instant import EPOCH, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
 from kron.dag_ports import DEFAULT_USER, DagStore
-from kron.launchers.spec import InvalidLauncherError
+from kron.launchers.spec import SEALED, InvalidLauncherError, LauncherSettings
 from kron.ports import Clock, WorkflowStore
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -36,6 +36,7 @@ NOT_TASKS = frozenset({"workflow", "dag"})
 # Ends the name of a kind whose executions are reported over HTTP, which tasks of DAGs cannot be.
 REPORTS = ":reports"
 TRIGGERS = ("manual", "scheduled")
+StoredReader = Callable[[str], LauncherSettings]
 
 
 class RunOrchestrator:
@@ -227,21 +228,24 @@ def run_receipt(run: DagRun, *, created: bool) -> StartRunResult:
 @lru_cache(maxsize=MAX_CACHED)
 def checked_definition(dag_id: str, text: str) -> DagDefinition:
     """Return a stored definition whose tasks all have valid executors, or raise DagError."""
-    definition = definition_of(dag_id, text)
-    problems = list(_executor_problems(definition))
+    return _checked(dag_id, definition_of(dag_id, text), settings_of)
+
+
+def checked_document(dag_id: str, document: object) -> DagDefinition:
+    """Return the definition in a document whose tasks all have valid executors, or raise DagError."""
+    return _checked(dag_id, read_definition(dag_id, document), None)
+
+
+def _checked(dag_id: str, definition: DagDefinition, stored: StoredReader | None) -> DagDefinition:
+    problems = _executor_problems(definition, stored)
     if problems:
         text = "; ".join(map(str, problems))
         _refuse("INVALID_DEFINITION", f'The DAG "{dag_id}" is invalid: {text}', problems=tuple(problems))
     return definition
 
 
-def checked_document(dag_id: str, document: object) -> DagDefinition:
-    """Return the definition in a document whose tasks all have valid executors, or raise DagError."""
-    read_definition(dag_id, document)
-    return checked_definition(dag_id, json.dumps(document, separators=(",", ":"), allow_nan=False))
-
-
-def _executor_problems(definition: DagDefinition) -> list[Problem]:
+def _executor_problems(definition: DagDefinition, stored: StoredReader | None) -> list[Problem]:
+    """Return what is wrong with the executors of tasks; those of stored ones may have encrypted secrets."""
     problems: list[Problem] = []
     for number, task in enumerate(definition.tasks.values()):
         path = f"nodes.{number}"
@@ -250,7 +254,10 @@ def _executor_problems(definition: DagDefinition) -> list[Problem]:
             problems.append(Problem(f"{path}.type", kind, "cannot execute a task"))
             continue
         try:
-            settings = read_launcher(task.launcher, path=path)
+            if stored is not None and SEALED in task.launcher:
+                settings = stored(json.dumps(task.launcher))
+            else:
+                settings = read_launcher(task.launcher, path=path)
         except InvalidLauncherError as error:
             problems += error.problems
             continue

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
+from kron.app.dag.secret import task_identity
 from kron.app.dag.task_call import (
     MAX_OUTPUT,
     TaskFailedError,
@@ -39,7 +40,8 @@ from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackS
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings
 from kron.launchers.launch import tidy
 from kron.launchers.process.spec import ProcessOptions, ProcessSettings
-from kron.launchers.spec import LauncherConfig, LauncherContext, launcher_text_of
+from kron.launchers.secret import Vault
+from kron.launchers.spec import LauncherConfig, LauncherContext, LauncherSettings, launcher_text_of
 from kron.ports import Clock, Launcher
 
 _log = logging.getLogger("kron.dag")
@@ -103,7 +105,8 @@ class TaskExecution:
 class DagWorkerOptions:
     """How a worker works: its name, how many tasks it executes at once, and how long its leases last.
 
-    `functions` are those that tasks of the type `python` name. `config` and `secret` are for its launchers.
+    `functions` are those that tasks of the type `python` name. `config` and `secret` are for its launchers;
+    `vault` decrypts the secrets of tasks, and resolves their references.
     """
 
     name: str
@@ -113,6 +116,7 @@ class DagWorkerOptions:
     functions: Mapping[str, TaskFunction] = field(default_factory=dict)
     config: LauncherConfig = field(default_factory=LauncherConfig)
     secret: bytes | None = None
+    vault: Vault = field(default_factory=Vault)
 
 
 class DagWorker:
@@ -305,14 +309,16 @@ class DagWorker:
 
     async def _start(self, claim: DagClaim, now: int) -> None:
         spec = claim.run.tasks.tasks[claim.task.task_id]
-        document = dict(spec.launcher)
+        # The owner of the run, whatever the task says: its secrets and its signature are the owner's.
+        document: dict[str, object] = {**spec.launcher, "user_id": claim.run.user_id}
         if document["kind"] == ProcessSettings.kind:
             # Its exit status is to be found by the worker that takes over, should this one die.
             document.setdefault("survive", True)
         if document["kind"] == CelerySettings.kind:
             document.setdefault("await_result", True)
-        settings = settings_of(json.dumps(document))
-        launcher = self._launcher_of(settings.launcher_kind, document)
+        identity = task_identity(claim.run.dag_id, claim.task.task_id)
+        settings = settings_of(self._options.vault.open(json.dumps(document), identity))
+        launcher = self._launcher_of(settings)
         launch = launch_of(claim, launcher_text_of(settings), settings.launcher_kind)
         lease = DagLease(claim.task.run_id, claim.task.task_id, claim.task.attempt)
         launch = launch._replace(lease_status=partial(self._lease_status, lease))
@@ -339,7 +345,8 @@ class DagWorker:
         else:
             self._end(execution, TaskEnd(AttemptOutcome.LOST, LOST))
 
-    def _launcher_of(self, kind: str, document: Mapping[str, object]) -> Launcher:
+    def _launcher_of(self, settings: LauncherSettings) -> Launcher:
+        kind = settings.launcher_kind
         if kind not in self._launchers:
             options = self._options
             own = (
@@ -349,7 +356,7 @@ class DagWorker:
             )
             config = LauncherConfig((*own, *options.config.options), options.config.default)
             context = LauncherContext(self._clock, config, options.secret)
-            self._launchers[kind] = build_launcher(settings_of(json.dumps(document)), context)
+            self._launchers[kind] = build_launcher(settings, context)
         return self._launchers[kind]
 
     def _pick(self, launch: Launch) -> Callable[[Launch], Awaitable[object]] | None:

@@ -170,8 +170,8 @@ def _read_task(node: Mapping[str, object], path: str, problems: list[Problem]) -
     words = TaskPolicy.table.words
     given = {name: value for name, value in node.items() if name in words}
     policy = TaskPolicy.table.build(FieldReader(given, path, problems, known=words), TaskPolicy)
-    rest = {name: value for name, value in node.items() if name not in words and name not in NODE}
-    arguments = rest.pop(ARGUMENTS, {})
+    rest = _executor_fields(node)
+    arguments = node.get(ARGUMENTS, {})
     if not isinstance(arguments, Mapping):
         problems.append(Problem(f"{path}.{ARGUMENTS}", arguments, "must be an object"))
         arguments = {}
@@ -186,6 +186,16 @@ def _read_task(node: Mapping[str, object], path: str, problems: list[Problem]) -
         launcher=launcher,
         arguments=arguments,
     )
+
+
+def _executor_fields(node: Mapping[str, object]) -> dict[str, object]:
+    known = {*TaskPolicy.table.words, *NODE, ARGUMENTS}
+    return {name: value for name, value in node.items() if name not in known}
+
+
+def node_launcher(node: Mapping[str, object]) -> dict[str, object] | None:
+    """Return the launcher object in a node of a stored DAG; a function has none."""
+    return None if node["type"] == PYTHON else {**_executor_fields(node), "kind": str(node["type"])}
 
 
 def _python_launcher(rest: Mapping[str, object], path: str, problems: list[Problem]) -> Mapping[str, object]:

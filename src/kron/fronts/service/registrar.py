@@ -101,8 +101,8 @@ class Registrar:
             traits=self.traits,
             actor=current_actor,
             notify=rules.notify,
-            permit=self.store.permit,
         )
+        self.catalog.permit = self.store.permit
         # A simulated clock has no time in common with a database.
         self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None
         # Answers that take long to compute have a budget, and the callers have turns.
@@ -232,10 +232,10 @@ class Registrar:
         deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
         known = await self.workflows.get(workflow_id, version)
         if known is None or not known.is_draft:
-            check_stored(deployment, known)
+            check_stored(deployment, known, self.rules.vault)
         if not dry_run:
             stored = await self.workflows.put(deployment.record)
-            check_stored(deployment, stored)
+            check_stored(deployment, stored, self.rules.vault)
             if stored != known:
                 await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)

@@ -52,7 +52,7 @@ from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.launch import tenant_of, user_of
-from kron.launchers.secret import SecretLauncher
+from kron.launchers.secret import SecretLauncher, Vault
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.journal import LogJournal
@@ -183,6 +183,7 @@ def _dag_worker(dags: DagStore, clock: Clock, settings: Settings) -> DagWorker:
         lease=timedelta(milliseconds=settings.lease_ms),
         config=settings.worker_launchers(),
         secret=settings.secret(),
+        vault=settings.vault() or Vault(),
     )
     return DagWorker(dags, options, clock)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kron.app.dag.orchestrator import checked_document
+from kron.app.dag.secret import reference_problems, sealed_dag, unsealed_dag
 from kron.app.launchers import settings_of
 from kron.core.dag.contract import DagError
 from kron.core.errors import InputError, Problem
@@ -20,6 +21,7 @@ from kron.fronts.service.auth import principal as caller
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError, InvalidScheduleError
 from kron.fronts.service.schedule_spec import WORKFLOW, Rules, ScheduleSpec, parse_schedule_spec
+from kron.launchers.secret import Vault
 from kron.launchers.spec import InvalidLauncherError
 
 # Fields that the workflow sets, so that its triggers cannot.
@@ -49,9 +51,13 @@ def read_deployment(
     owner = user_id if isinstance(user_id, str) else ""
     fields: Document = {"workflow_id": workflow_id, "version": version, "user_id": owner}
     specs = [] if problems else [_spec_of(trigger, fields, rules, problems) for trigger in workflow.triggers]
+    text = workflow.dag
+    if rules.runs_dags and rules.vault is not None:
+        problems += reference_problems(text, owner, rules.vault)
+        text = sealed_dag(workflow_id, text, rules.vault)
     if problems:
         raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems)
-    record = WorkflowRecord(workflow_id, version, workflow.dag, owner, now)
+    record = WorkflowRecord(workflow_id, version, text, owner, now)
     return Deployment(record, [spec for spec in specs if spec is not None])
 
 
@@ -106,11 +112,16 @@ def _check_tasks(workflow_id: str, dag: object) -> None:
         raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems) from error
 
 
-def check_stored(deployment: Deployment, stored: WorkflowRecord | None) -> None:
+def check_stored(deployment: Deployment, stored: WorkflowRecord | None, vault: Vault | None) -> None:
     """Refuse to deploy a version that is stored with another content."""
     record = deployment.record
     if stored is None or (stored.user_id == record.user_id and same_dag(stored.dag, record.dag)):
         return
+    # One whose secrets were stored before there was a key, or with an earlier one, is the same.
+    if vault is not None and stored.user_id == record.user_id:
+        texts = [unsealed_dag(each.workflow_id, each.dag, vault) for each in (stored, record)]
+        if same_dag(*texts):
+            return
     raise ChangedVersionError(workflow_id=record.workflow_id, version=record.version)
 
 

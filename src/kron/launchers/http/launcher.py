@@ -168,8 +168,8 @@ class StartSender:
         text = json.dumps(start_arguments(launch, settings)) if payload is None else payload.document
         body = text.encode()
         if self._secret is not None:
-            # A payload comes from the operator's executor setting, all others from users' schedules.
-            key = signing_key_of(self._secret, settings.user_id) if payload is None else self._secret
+            # The operator's executor setting has no user; schedules and tasks of DAGs have their owner's.
+            key = signing_key_of(self._secret, settings.user_id)
             headers |= signed(key, body, now=int(self._clock.now().timestamp()))
             headers["Kron-Run-Token"] = run_token_of(self._secret, launch.run.key)
         return request_bytes(template, headers, body)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Query, Response
 from pydantic import BeforeValidator
 
+from kron.app.dag.secret import shown_dag
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
 from kron.core.plan.report import DataInterval
@@ -93,7 +94,8 @@ def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
             "version": record.version,
             "user_id": record.user_id,
             "created_at": instant_text(record.created_at),
-            "dag": record.document(),
+            # Of executors other than Kron's own, it is not known what is secret.
+            "dag": shown_dag(record.dag) if registrar.rules.runs_dags else record.document(),
         }
 
     @router.get("/workflows/{workflow_id}", response_model=model_of(WorkflowVersions))
