@@ -118,7 +118,13 @@ class DagStore(Protocol):
         """Return runs, latest first."""
 
     async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
-        """Return the attempts of a run, or of one of its tasks, by task and number."""
+        """Return the attempts of a run, or of one of its tasks, by task and number.
+
+        At most the latest thousand, with the ends of their outputs: a longer one of a single task.
+        """
+
+    async def open_runs(self, user_id: str) -> int:
+        """Return how many runs of a user have not ended."""
 
     async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
         """Return the DAGs that have runs or are paused, by name."""

@@ -290,6 +290,27 @@ PROTECTIONS = (
         "tests/app/dag/test_worker.py::test_tasks_that_never_end_leave_slots_to_other_users",
     ),
     Protection(
+        "open runs of DAGs are limited per user",
+        "app/dag/orchestrator.py",
+        "if count >= most and",
+        "if False and",
+        "tests/service/test_dag_limits.py::test_a_catch_up_ends_where_the_open_runs_of_a_user_do",
+    ),
+    Protection(
+        "the page of a large DAG reads few of its runs",
+        f"{SERVICE}/web/dags.py",
+        "columns = max(1, min(COLUMNS, MAX_CELLS // len(definition.tasks)))",
+        "columns = COLUMNS",
+        "tests/service/test_dag_limits.py::test_the_page_of_a_large_dag_reads_few_of_its_runs",
+    ),
+    Protection(
+        "outputs of many tasks are read by their ends",
+        "stores/dag.py",
+        "tail = PART_OUTPUT if task_id is None else WHOLE_OUTPUT",
+        "tail = 1 << 30",
+        "tests/app/dag/test_store_contract.py::test_attempts_are_read_with_the_ends_of_their_outputs",
+    ),
+    Protection(
         "large DAGs leave the writer of SQLite to starts",
         "stores/sqlite/file.py",
         "if took > LONG_S:",

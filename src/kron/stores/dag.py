@@ -25,6 +25,10 @@ T = TypeVar("T")
 # How many queued tasks one claim reads at once, and at most: tasks that wait for a limit may come first.
 PAGE, MAX_PAGES = 200, 50
 MAX_SNAPSHOTS = 256
+# The end of an output, of at most `:tail` characters.
+TAIL = "SUBSTR(output, CASE WHEN LENGTH(output) > :tail THEN LENGTH(output) - :tail + 1 ELSE 1 END)"
+# How many attempts are read at once, and how much of their outputs: of one task, and of a whole run.
+MAX_ATTEMPTS, WHOLE_OUTPUT, PART_OUTPUT = 1_000, 65_536, 8_192
 # Before and after each name of several users in one text; no name has them.
 BEFORE, AFTER = "\n", "\r"
 
@@ -79,6 +83,8 @@ def dag_statements(mark: Callable[[str], str]) -> dict[str, str]:
             assignments = ", ".join(f"{each} = :{each}" for each in fields)
             text = text.replace(f"{{{group}.columns}}", columns).replace(f"{{{group}.values}}", values)
             text = text.replace(f"{{{group}.assignments}}", assignments)
+            tails = ", ".join(TAIL if each == "output" else each for each in fields)
+            text = text.replace(f"{{{group}.tails}}", tails)
         filled[name] = re.sub(r":(\w+)", lambda match: mark(match.group(1)), text)
     return filled
 
@@ -292,10 +298,20 @@ class DagTables:
         return await self._database.do(work)
 
     async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
-        """Return the attempts of a run, or of one of its tasks, by task and number."""
-        values = {"run_id": run_id, "task_id": task_id}
+        """Return the attempts of a run, or of one of its tasks, by task and number.
+
+        At most the latest thousand, with the ends of their outputs: a longer one of a single task.
+        """
+        tail = PART_OUTPUT if task_id is None else WHOLE_OUTPUT
+        values = {"run_id": run_id, "task_id": task_id, "tail": tail, "limit": MAX_ATTEMPTS}
         rows = await self._database.do(lambda transaction: transaction.rows("attempts", values))
-        return list(map(_attempt_of, rows))
+        return sorted(map(_attempt_of, rows), key=lambda each: (each.task_id, each.attempt))
+
+    async def open_runs(self, user_id: str) -> int:
+        """Return how many runs of a user have not ended."""
+        values = {"user_id": user_id}
+        rows = await self._database.do(lambda transaction: transaction.rows("open_runs", values))
+        return int(rows[0][0])
 
     async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
         """Return the DAGs that have runs or are paused, by name."""

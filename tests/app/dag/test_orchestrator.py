@@ -2,6 +2,7 @@
 
 import pytest
 
+from kron.app.dag import orchestrator
 from kron.core.dag.contract import DagError
 from kron.dag import CatchupTriggerRequest, ScheduledTriggerRequest, SchedulerTriggerService
 from tests.app.dag.house import DAY, House, node
@@ -138,3 +139,24 @@ async def test_a_task_that_executes_cannot_be_cleared(house: House) -> None:
     assert (error.code, error.category) == ("DAG_STATE_TASK_RUNNING", "state")
     error = await refusal(house.orchestrator.clear(run_id, ["z"]))
     assert error.code == "DAG_VALIDATION_UNKNOWN_TASK"
+
+
+async def test_a_user_has_a_limit_of_open_runs_that_counts_their_tasks(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orchestrator, "MAX_OPEN_TASKS", 6)
+    house.orchestrator = orchestrator.RunOrchestrator(house.store, house.workflows, house.clock, max_open=4)
+    await house.put(node("a"), node("b"), node("c"), dag_id="large")
+    await house.put(node("a"), dag_id="small")
+    days = [f"2026-06-{day:02}" for day in range(1, 7)]
+    first, _ = [await house.start("large", day) for day in days[:2]]
+    error = await refusal(house.start("large", days[2]))
+    assert (error.code, error.category) == ("DAG_LIMIT_OPEN_RUNS", "limit")
+    assert "has 2 open runs of DAGs; with 3 tasks each, at most 2 may be open (max_open_runs)" in str(error)
+    # One that exists is returned.
+    assert await house.start("large", days[0]) == first
+    for day in days[:2]:
+        await house.start("small", day)
+    assert (await refusal(house.start("small", days[2]))).category == "limit"
+    await house.orchestrator.cancel(first)
+    await house.start("small", days[2])

@@ -9,6 +9,7 @@ from kron.core.dag.contract import DagError
 from kron.core.dag.plan import TaskEnd, accepted, cancelled, ended
 from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus, DagState
 from kron.dag_ports import DagClaimRequest, DagLease, DagStore
+from kron.stores.dag import PART_OUTPUT, WHOLE_OUTPUT
 from tests.app.dag.house import DAY, House, node
 
 NOW = 1 << 50
@@ -221,3 +222,26 @@ async def test_an_unknown_pool_and_a_cancellation_of_an_unknown_run_are_refused(
     with pytest.raises(DagError) as caught:
         await house.orchestrator.cancel("absent")
     assert (caught.value.code, caught.value.category) == ("DAG_RUN_NOT_FOUND", "not_found")
+
+
+async def test_open_runs_are_counted_by_user(house: House) -> None:
+    await house.put(node("a"))
+    run_id = await house.start()
+    await house.start(day="2026-06-02")
+    assert (await house.store.open_runs("kron"), await house.store.open_runs("ann")) == (2, 0)
+    await house.orchestrator.cancel(run_id)
+    assert await house.store.open_runs("kron") == 1
+
+
+async def test_attempts_are_read_with_the_ends_of_their_outputs(house: House) -> None:
+    await house.put(node("a"), node("b"))
+    run_id = await house.start()
+    for each in await claim(house.store):
+        await finish(house.store, each, GOOD._replace(output=f"{'x' * 70_000}{each.task.task_id}"))
+    whole = await house.store.attempts(run_id)
+    assert [(each.task_id, len(each.output or ""), (each.output or "")[-2:]) for each in whole] == [
+        ("a", PART_OUTPUT, "xa"),
+        ("b", PART_OUTPUT, "xb"),
+    ]
+    (single,) = await house.store.attempts(run_id, "a")
+    assert len(single.output or "") == WHOLE_OUTPUT

@@ -29,6 +29,8 @@ from kron.launchers.spec import SEALED, InvalidLauncherError, LauncherSettings
 from kron.ports import Clock, WorkflowStore
 
 MILLISECOND = timedelta(milliseconds=1)
+# Tasks that the open runs of one user may have in all, where open runs are limited.
+MAX_OPEN_TASKS = 100_000
 # Tries of a change by hand while workers write to the same run.
 MAX_TRIES = 100
 # Kinds of launchers that cannot execute a task.
@@ -42,7 +44,8 @@ StoredReader = Callable[[str], LauncherSettings]
 class RunOrchestrator:
     """Starts runs of DAGs in a store: one for each logical date of a DAG, and rerun key where one is given.
 
-    `on_change` is called after a write that gives workers something to do.
+    `on_change` is called after a write that gives workers something to do. With `max_open`, a user has at
+    most so many open runs; of DAGs with many tasks fewer.
     """
 
     def __init__(
@@ -52,8 +55,10 @@ class RunOrchestrator:
         clock: Clock | None = None,
         *,
         on_change: Callable[[], None] | None = None,
+        max_open: int | None = None,
     ) -> None:
         self.store = store
+        self._max_open = max_open
         self._workflows = workflows
         self._clock = clock or SystemClock()
         self.on_change = on_change or (lambda: None)
@@ -136,6 +141,7 @@ class RunOrchestrator:
         definition = checked_definition(dag_id, record.dag)
         await self._check_pools(definition)
         run, now = _new_run(record, definition, self._now(), at, trigger, rerun_key, text), self._now()
+        await self._check_open(run, len(definition.tasks))
         stored, created = await self.store.start(run, new_tasks(run, now))
         if created:
             self.on_change()
@@ -149,6 +155,21 @@ class RunOrchestrator:
             pool = unknown[0]
             message = f'There is no pool "{pool}"; set its slots first, e.g. kron dag pool {pool} 4'
             _refuse("UNKNOWN_POOL", message, pool=pool)
+
+    async def _check_open(self, run: DagRun, tasks: int) -> None:
+        """Raise DagError if a new run is one too many of its user, so that no user fills the store."""
+        if self._max_open is None:
+            return
+        most = max(1, min(self._max_open, MAX_OPEN_TASKS // tasks))
+        count = await self.store.open_runs(run.user_id)
+        if count >= most and await self.store.run(run.run_id) is None:
+            raise DagError(
+                "DAG_LIMIT_OPEN_RUNS",
+                f'"{run.user_id}" has {count} open runs of DAGs; with {tasks} tasks each, at most {most} may '
+                "be open (max_open_runs)",
+                category="limit",
+                context={"dag_id": run.dag_id, "open_runs": count},
+            )
 
     async def slot_runs(self, dag_id: str, slots: Iterable[int]) -> list[DagRun]:
         """Return the runs that slots of a DAG have; the others would be started by a catch-up."""

@@ -381,7 +381,9 @@ class DagWorker:
     def _on_output(self, launch: Launch, output: bytes) -> None:
         execution = self._by_key.get(launch.run.key)
         if execution is not None:
-            execution.output = tidy(output.decode(errors="replace"), len(output) + 3)
+            # Of a longer output the end is kept: the attempts of a run are read together.
+            end = output[-MAX_OUTPUT:]
+            execution.output = tidy(end.decode(errors="replace"), len(end) + 3)
 
     def _on_celery_end(self, run: RunRecord, result: str | None, traceback: str | None) -> None:
         execution = self._by_key.get(run.key)

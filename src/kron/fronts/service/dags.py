@@ -28,7 +28,9 @@ class TenantDags:
     @property
     def orchestrator(self) -> RunOrchestrator:
         """Return an orchestrator with the definitions of the caller's tenants; it caches none for others."""
-        return RunOrchestrator(self.store, self._registrar.workflows, self._registrar.clock)
+        registrar = self._registrar
+        most = None if current_caller().users is None else registrar.rules.max_open_runs or None
+        return RunOrchestrator(self.store, registrar.workflows, registrar.clock, max_open=most)
 
     # --- reading -------------------------------------------------------------------------------------
 

@@ -229,7 +229,9 @@ class Registrar:
         Schedules follow the newest version: an older one is only stored. A dry run writes nothing.
         """
         now = self.now()
-        deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
+        deployment = await self.aside.run(
+            read_deployment, workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now
+        )
         known = await self.workflows.get(workflow_id, version)
         if known is None or not known.is_draft:
             check_stored(deployment, known, self.rules.vault)

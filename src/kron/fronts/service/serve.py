@@ -98,7 +98,7 @@ class ServiceWorker(Worker):
         self.callbacks = calls.callbacks
         self.functions: dict[str, Function] = {}
         self._dag_worker = None if dags is None else _dag_worker(dags, clock, settings)
-        runs = None if dags is None or workflows is None else RunOrchestrator(dags, workflows, clock)
+        runs = _orchestrator(dags, workflows, clock, settings)
         if runs is not None and self._dag_worker is not None:
             runs.on_change = self._dag_worker.wake
         launchers = launchers_of(
@@ -175,6 +175,15 @@ class ServiceWorker(Worker):
             executing.cancel()
             with suppress(asyncio.CancelledError):
                 await executing
+
+
+def _orchestrator(
+    dags: DagStore | None, workflows: WorkflowStore | None, clock: Clock, settings: Settings
+) -> RunOrchestrator | None:
+    """Return what starts the runs of DAGs, within the limits of the settings, or None."""
+    if dags is None or workflows is None:
+        return None
+    return RunOrchestrator(dags, workflows, clock, max_open=settings.max_open_runs or None)
 
 
 def _dag_worker(dags: DagStore, clock: Clock, settings: Settings) -> DagWorker:
@@ -472,7 +481,7 @@ async def _serve(
     await authenticator.start()
     clock, workflows = parts.clock, parts.workflows
     registrar = _registrar_of(service, parts, worker.call)
-    runs = None if parts.dags is None else RunOrchestrator(parts.dags, workflows, clock)
+    runs = _orchestrator(parts.dags, workflows, clock, settings)
     delivery = workflow_launcher(clock, settings, workflows, {}, runs)
     launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
 

@@ -57,6 +57,7 @@ DAG_STATUSES = {
     "validation": HTTPStatus.BAD_REQUEST,
     "not_found": HTTPStatus.NOT_FOUND,
     "state": HTTPStatus.CONFLICT,
+    "limit": HTTPStatus.TOO_MANY_REQUESTS,
 }
 # FastAPI's message for a body it cannot parse, and the one that replaces it.
 UNPARSED = "There was an error parsing the body"

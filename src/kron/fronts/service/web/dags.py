@@ -3,6 +3,7 @@
 A form is authorized, scoped to the caller's tenant and audited as the same verb of the API.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, NamedTuple
@@ -26,6 +27,8 @@ from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of, spa
 
 # How many DAGs, runs of the list, and columns and rows of the grid a page shows.
 DAGS, STRIP, COLUMNS, ROWS = 25, 20, 25, 200
+# States of tasks that are read for a grid: of a DAG with thousands of tasks it has fewer columns.
+MAX_CELLS = 20_000
 # How many attempts a page of a run shows, the latest of each task first.
 MAX_ATTEMPTS = 300
 # Slots that the dry run of a catch-up lists.
@@ -148,9 +151,15 @@ def _picture(definition: DagDefinition) -> Picture | None:
 
 
 def dag_page(
-    dag_id: str, definition: DagDefinition, version: int, states: Sequence[DagState], *, is_paused: bool
+    dag_id: str,
+    definition: DagDefinition,
+    version: int,
+    states: Sequence[DagState],
+    columns: int = COLUMNS,
+    *,
+    is_paused: bool,
 ) -> DagPage:
-    """Return the page of a DAG with some of its runs, in the order of their logical dates."""
+    """Return the page of a DAG with up to `columns` of its runs, in the order of their logical dates."""
     ordered = sorted(states, key=lambda state: (state.run.logical_date, state.run.created_at))
     marks = [_task_marks(state) for state in ordered]
     newest = max(range(len(states)), key=lambda place: ordered[place].run.created_at, default=None)
@@ -167,7 +176,7 @@ def dag_page(
         heads=[run_mark(state.run) for state in ordered],
         rows=[(name, [each.get(name) for each in marks]) for name in names[:ROWS]],
         hidden_rows=max(0, len(names) - ROWS),
-        following=states[-1].run.run_id if len(states) == COLUMNS else None,
+        following=states[-1].run.run_id if len(states) == columns else None,
         dates=tuple(instant_text(each.run.logical_date) for each in (*ordered[:1], *ordered[-1:])),
     )
 
@@ -236,6 +245,11 @@ def _blocked(state: DagState) -> set[str]:
 # --- queries ---------------------------------------------------------------------------------------
 
 
+def _tasks_in(text: str) -> int:
+    """Return how many tasks a stored DAG has."""
+    return len(json.loads(text)["nodes"])
+
+
 class DagPages:
     """Queries the values that pages of DAGs show."""
 
@@ -275,7 +289,7 @@ class DagPages:
         try:
             record = await self.dags.orchestrator.definition(dag_id)
             version, runs = record.version, await self.dags.page(dag_id, None, None, STRIP)
-            tasks = len(definition_of(dag_id, record.dag).tasks)
+            tasks = await self._registrar.aside.run(_tasks_in, record.dag)
         except DagError as error:
             problem = str(error)
         latest = moment_of(runs[0].created_at, UTC_ZONE, self.now()) if runs else None
@@ -286,12 +300,14 @@ class DagPages:
         """Return one DAG with a page of its runs."""
         dags = self.dags
         record = await dags.orchestrator.definition(dag_id)
-        runs = await dags.page(dag_id, None, cursor, COLUMNS)
+        compute = self._registrar.aside.run
+        definition = await compute(definition_of, dag_id, record.dag)
+        columns = max(1, min(COLUMNS, MAX_CELLS // len(definition.tasks)))
+        runs = await dags.page(dag_id, None, cursor, columns)
         states = [await dags.orchestrator.state(run.run_id) for run in runs]
         is_paused = dag_id in await dags.store.paused()
-        definition = definition_of(dag_id, record.dag)
-        return await self._registrar.aside.run(
-            lambda: dag_page(dag_id, definition, record.version, states, is_paused=is_paused)
+        return await compute(
+            lambda: dag_page(dag_id, definition, record.version, states, columns, is_paused=is_paused)
         )
 
     async def run(self, run_id: str) -> DagRunChart:

@@ -44,9 +44,9 @@ ORDER BY created_at DESC, run_id DESC LIMIT :limit
 SELECT {dag_task.columns} FROM dag_tasks WHERE run_id = :run_id ORDER BY position
 
 -- name: attempts
-SELECT {dag_attempt.columns} FROM dag_attempts
+SELECT {dag_attempt.tails} FROM dag_attempts
 WHERE run_id = :run_id AND (CAST(:task_id AS TEXT) IS NULL OR task_id = :task_id)
-ORDER BY task_id, attempt
+ORDER BY started_at DESC, task_id, attempt LIMIT :limit
 
 -- name: busy
 SELECT run_id, dag_id, pool, COUNT(*) FROM dag_tasks WHERE status = 'running' GROUP BY run_id, dag_id, pool
@@ -96,6 +96,9 @@ INSERT INTO dag_pools (name, slots) VALUES (:name, :slots) ON CONFLICT (name) DO
 
 -- name: pools
 SELECT name, slots FROM dag_pools ORDER BY name
+
+-- name: open_runs
+SELECT COUNT(*) FROM dag_runs WHERE user_id = :user_id AND status IN ('queued', 'running')
 
 -- name: summary
 SELECT COALESCE((SELECT paused FROM dag_states WHERE dag_id = :dag_id), 0),
