@@ -17,21 +17,21 @@ from kron.launchers.process.host import CGROUP_MOUNTS, is_alive, processes_of
 from kron.launchers.process.launcher import LOST, ProcessLauncher
 from kron.launchers.process.pool import MANY_STARTS, MAX_PROGRAMS
 from kron.launchers.process.spec import MIN_OUTPUT
-from kron.launchers.process.supervised import NEVER_STARTED, SupervisedLauncher, SupervisedProcess
+from kron.launchers.process.supervised import NEVER_STARTED, SupervisedLauncher
 from kron.launchers.process.supervisor.output import SLACK, read_log
 from kron.launchers.process.supervisor.program import LARGE_OUTPUT
 from kron.launchers.process.supervisor.record import NEVER, RECORD_SIZE, read_record, started_of
 from kron.launchers.process.trust import untrusted
-from tests.launchers.ear import Ear, a_launch
+from tests.launchers.ear import Ear
+from tests.launchers.process.supervising import (
+    a_numbered_process,
+    a_process,
+    a_supervised_launcher,
+    record_of,
+    supervised,
+    supervisors_of,
+)
 from tests.waiting import PATIENCE_S, until
-
-
-def a_process(command: object, **fields: object) -> Launch:
-    return a_launch({"kind": "process", "command": command, **fields})
-
-
-def a_supervised_launcher(folder: Path) -> SupervisedLauncher:
-    return SupervisedLauncher(SystemClock(), folder / "state")
 
 
 @pytest.fixture
@@ -40,20 +40,6 @@ async def launcher(tmp_path: Path) -> AsyncIterator[SupervisedLauncher]:
     yield launcher
     async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
-
-
-def supervised(launcher: SupervisedLauncher, launch: Launch) -> SupervisedProcess:
-    """Return the running process of a launch."""
-    process = launcher._running[launch.run.key, 1]
-    assert isinstance(process, SupervisedProcess)
-    return process
-
-
-def record_of(folder: Path, launch: Launch) -> dict[str, object]:
-    """Return the record of a launch; the folder has no other."""
-    (place,) = (folder / "state" / "logs").rglob(f"{launch.run.key}.1.run")
-    assert place.stat().st_size == RECORD_SIZE
-    return read_record(str(place)) or {}
 
 
 async def test_an_attempt_that_has_a_record_is_not_started_again(
@@ -145,7 +131,7 @@ async def test_a_start_whose_supervisor_was_killed_is_requested_from_another(
     first, launch = a_numbered_process(["true"], 1), a_numbered_process(f"echo once >> {ledger}", 2)
     launcher.start(first, ear)
     await ear.end_of(first)
-    (supervisor,) = processes_left(launcher)
+    (supervisor,) = supervisors_of(launcher)
     os.kill(supervisor, signal.SIGSTOP)
     launcher.start(launch, ear)
     await until(lambda: launcher._starting)
@@ -167,18 +153,13 @@ async def test_a_run_that_was_given_up_is_not_started_by_a_supervisor_that_was_l
     assert record_of(tmp_path, launch)["state"] == NEVER
 
 
-def processes_left(launcher: SupervisedLauncher) -> list[int]:
-    """Return the supervisors of a launcher, in the order of their start."""
-    return [program.pid for program in launcher._supervisors._programs]
-
-
 async def test_a_supervisor_that_hangs_delays_only_the_starts_that_it_has(
     launcher: SupervisedLauncher,
 ) -> None:
     ear, first = Ear(), a_process(["true"])
     launcher.start(first, ear)
     await ear.end_of(first)
-    (hanging,) = processes_left(launcher)
+    (hanging,) = supervisors_of(launcher)
     os.kill(hanging, signal.SIGSTOP)
     try:
         # It gets some starts, the others go to further ones.
@@ -191,7 +172,7 @@ async def test_a_supervisor_that_hangs_delays_only_the_starts_that_it_has(
             launcher.start(launch, ear)
         ended = partial(ends_of, ear, launches)
         await until(lambda: len(ended()) >= len(launches) - MANY_STARTS)
-        assert 1 < len(processes_left(launcher)) <= MAX_PROGRAMS
+        assert 1 < len(supervisors_of(launcher)) <= MAX_PROGRAMS
         launcher._supervisors.stuck_s = 0.0
         last = a_process(["true"])
         last = last._replace(run=last.run._replace(key="f" * 64))
@@ -206,7 +187,7 @@ async def test_a_supervisor_that_does_not_reply_gets_no_more_starts(launcher: Su
     ear, first, stuck, last = Ear(), *(a_numbered_process(["true"], number) for number in range(3))
     launcher.start(first, ear)
     await ear.end_of(first)
-    (hanging,) = processes_left(launcher)
+    (hanging,) = supervisors_of(launcher)
     os.kill(hanging, signal.SIGSTOP)
     try:
         launcher.start(stuck, ear)
@@ -220,22 +201,17 @@ async def test_a_supervisor_that_does_not_reply_gets_no_more_starts(launcher: Su
     assert (await ear.end_of(stuck)).happened is RunEvent.SUCCESS
 
 
-def a_numbered_process(command: object, number: int, **fields: object) -> Launch:
-    launch = a_process(command, **fields)
-    return launch._replace(run=launch.run._replace(key=f"{number:064x}"))
-
-
 async def test_supervisors_without_processes_leave_but_for_one(launcher: SupervisedLauncher) -> None:
     launches = [a_numbered_process(["true"], number) for number in range(4 * MANY_STARTS)]
     ear, seen = Ear(), set[int]()
     for launch in launches:
         launcher.start(launch, ear)
     while len(ends_of(ear, launches)) < len(launches):
-        seen.update(processes_left(launcher))
+        seen.update(supervisors_of(launcher))
         await asyncio.sleep(0)
     assert len(seen) > 1
     launcher._supervisors.close_idle()
-    (left,) = processes_left(launcher)
+    (left,) = supervisors_of(launcher)
     await until(lambda: [pid for pid in seen if is_alive(pid, started_of(pid))] == [left])
     launcher.start(a_numbered_process(["true"], len(launches)), ear)
     await until(lambda: len(ear.reports) == 2 * len(launches) + 2)
@@ -273,7 +249,7 @@ async def test_a_run_that_is_ended_before_its_supervisor_replied_ends(launcher: 
     ear, first, launch = Ear(), a_numbered_process(["true"], 1), a_numbered_process(["sleep", "300"], 2)
     launcher.start(first, ear)
     await ear.end_of(first)
-    (supervisor,) = processes_left(launcher)
+    (supervisor,) = supervisors_of(launcher)
     os.kill(supervisor, signal.SIGSTOP)
     try:
         launcher.start(launch, ear)
@@ -309,7 +285,7 @@ async def test_a_krond_waits_for_the_starts_that_an_earlier_one_requested(
     first, requested = a_numbered_process(["true"], 1), a_numbered_process(f"echo once >> {ledger}", 2)
     launcher.start(first, ear)
     await ear.end_of(first)
-    (supervisor,) = processes_left(launcher)
+    (supervisor,) = supervisors_of(launcher)
     os.kill(supervisor, signal.SIGSTOP)
     launcher.start(requested, ear)
     await until(lambda: launcher._starting)

@@ -124,7 +124,10 @@ def launcher_id_of(folder: str) -> str:
 def processes_of(
     key: str, attempt: int, group: int, cgroup: object = None, *, launcher: str | None = None
 ) -> list[int]:
-    """Return the running processes of a run: of its group, with its environment, or in its control group."""
+    """Return the running processes of a run: of its group, with its environment, or in its control group.
+
+    The group 0 stands for none: the kernel's own processes are in it, and in a container those of its host.
+    """
     members: set[int] = set()
     with suppress(OSError):
         members = set(map(int, Path(f"{cgroup}/cgroup.procs").read_text().split())) if cgroup else members
@@ -133,7 +136,8 @@ def processes_of(
         stat = stat_of(pid)
         if stat is None or stat.ended:
             continue
-        if pid in members or group in (stat.group, stat.session) or _run_of(pid, launcher) == (key, attempt):
+        is_of_group = group != 0 and group in (stat.group, stat.session)
+        if pid in members or is_of_group or _run_of(pid, launcher) == (key, attempt):
             running.append(pid)
     return running
 

@@ -46,6 +46,8 @@ class SupervisorPool:
     def __init__(self, folder: str) -> None:
         self._lock = f"{folder}/supervisor.lock"
         self._programs: list[SupervisorProgram] = []
+        # Programs that were closed and may not have ended yet.
+        self._left: list[subprocess.Popen[bytes]] = []
         self._closer: asyncio.TimerHandle | None = None
         self.stuck_s = STUCK_S
         self.env: Mapping[str, str] = {}
@@ -56,6 +58,7 @@ class SupervisorPool:
             self._open()
 
     def _open(self) -> "SupervisorProgram":
+        self._reap()
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not self._programs:
@@ -79,6 +82,7 @@ class SupervisorPool:
 
     def _next_program(self) -> "SupervisorProgram":
         """Return the program with the fewest starts in hand, perhaps a new one."""
+        self._left += [program.program for program in self._programs if not program.is_open]
         self._programs = [program for program in self._programs if program.is_open]
         able = [program for program in self._programs if program.silent_s <= self.stuck_s]
         least = min(able, key=lambda program: program.waiting, default=None)
@@ -92,7 +96,8 @@ class SupervisorPool:
         for program in [program for program in self._programs if program.is_idle]:
             if len(self._programs) > 1:
                 self._programs.remove(program)
-                program.close()
+                self._leave(program)
+        self._reap()
         if len(self._programs) > 1:
             self._closer = asyncio.get_running_loop().call_later(IDLE_S, self.close_idle)
 
@@ -102,8 +107,21 @@ class SupervisorPool:
             self._closer.cancel()
             self._closer = None
         for program in self._programs:
-            program.close()
+            self._leave(program)
         self._programs = []
+        self._reap()
+        for left in self._left:
+            # `Popen` would otherwise warn that it still runs.
+            left.returncode = 0
+        self._left = []
+
+    def _leave(self, program: "SupervisorProgram") -> None:
+        program.close()
+        self._left.append(program.program)
+
+    def _reap(self) -> None:
+        """Wait for the programs that have ended; one may have an end to record, or processes of its own."""
+        self._left = [program for program in self._left if program.poll() is None]
 
 
 def _wait_for_starts(lock: int) -> None:
@@ -131,10 +149,10 @@ class SupervisorProgram:
             numbers = (theirs.fileno(), lock)
             argv = [sys.executable, "-I", "-S", PROGRAM, HOME, *map(str, numbers)]
             # The program is Kron's own.
-            self._program = subprocess.Popen(  # noqa: S603
+            self.program = subprocess.Popen(  # noqa: S603
                 argv, stdin=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True
             )
-        self.pid = self._program.pid
+        self.pid = self.program.pid
         self._channel: socket.socket | None = ours
         ours.setblocking(False)
         loop = self._loop = asyncio.get_running_loop()
@@ -234,8 +252,3 @@ class SupervisorProgram:
             self._loop.remove_writer(self._channel.fileno())
             self._channel.close()
             self._channel = None
-        if self.is_idle:
-            self._program.wait()
-        elif self._program.poll() is None:
-            # `Popen` would otherwise warn that it still runs.
-            self._program.returncode = 0

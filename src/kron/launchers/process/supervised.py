@@ -27,6 +27,7 @@ from kron.launchers.process.host import (
     own_cgroup,
     processes_of,
     send_signal,
+    sessions_of,
 )
 from kron.launchers.process.launcher import (
     DEFAULT_BACKOFF,
@@ -40,7 +41,15 @@ from kron.launchers.process.pool import SupervisorPool
 from kron.launchers.process.process import Files, Process, argv_of, input_of
 from kron.launchers.process.spec import OnOutput, ProcessSettings, Stream
 from kron.launchers.process.supervisor.output import read_log, record_end
-from kron.launchers.process.supervisor.record import NEVER, RECORD, Record, create_record, read_record
+from kron.launchers.process.supervisor.record import (
+    NEVER,
+    RECORD,
+    STARTING,
+    Record,
+    create_record,
+    read_record,
+    started_of,
+)
 from kron.launchers.process.trust import read_variables
 from kron.ports import Clock, ReportSink
 
@@ -67,7 +76,7 @@ class SupervisedProcess(Process):
     @property
     def ended(self) -> bool:
         """Return whether its end is recorded, or whether it has ended and no supervisor will record it."""
-        if self.recorded_code() is not None:
+        if self.has_exit_code():
             return True
         is_supervised = self.supervisor is not None and is_alive(*self.supervisor)
         return not is_supervised and not is_alive(self.pid, self.started)
@@ -85,11 +94,19 @@ class SupervisedProcess(Process):
     def exit_code(self) -> int | None:
         """Return its exit code, as it was recorded or as the kernel has it, or None."""
         code = self.recorded_code()
-        return exit_code_of(self.pid, self.started, self.pidfd) if code is None and self.pid else code
+        # What did not become its command has an exit code too.
+        if code is not None or not self.pid or self.recorded_fault() is not None:
+            return code
+        return exit_code_of(self.pid, self.started, self.pidfd)
 
     def has_exit_code(self) -> bool:
-        """Return whether its exit code is recorded."""
-        return self.recorded_code() is not None
+        """Return whether its exit code is recorded, or why it has none."""
+        return self.recorded_code() is not None or self.recorded_fault() is not None
+
+    def recorded_fault(self) -> str | None:
+        """Return why its command could not be started; a supervisor records it once its krond has ended."""
+        fault = None if self.end is not None else (read_record(self.files.status) or {}).get("error")
+        return fault if isinstance(fault, str) else None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every process of the run."""
@@ -104,7 +121,7 @@ class SupervisedProcess(Process):
 
     def conclude(self, code: int | None) -> None:
         """Record the end of a process whose supervisor was lost; its exit code may be unknown."""
-        record = None if self.recorded_code() is not None else read_record(self.files.status)
+        record = None if self.has_exit_code() else read_record(self.files.status)
         if record is None:
             return
         request: Record = {
@@ -239,6 +256,12 @@ class SupervisedLauncher(ProcessLauncher):
         else:
             super()._on_exit(attempt, process)
 
+    def _outcome_of(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
+        fault = process.recorded_fault() if isinstance(process, SupervisedProcess) and code is None else None
+        if fault is not None:
+            return RunEvent.FAILED, f"the command cannot be started: {fault}"
+        return super()._outcome_of(process, code)
+
     def _output_of(self, process: Process, code: int | None) -> bytes:
         """Return the output of an ended process; without a callback it is read for errors alone."""
         if code in process.settings.success_exit_codes and self._on_output is None:
@@ -297,7 +320,7 @@ class SupervisedLauncher(ProcessLauncher):
             settings = settings_of(launch.job.launcher)
         except InputError:
             settings = ProcessSettings(command=("",))
-        process = process_of(launch, sink, settings, files, record)
+        process = process_of(launch, sink, settings, files, self._numbered(attempt, record))
         lives = record.get("boot") == self._boot and not process.ended
         if not lives and not process.has_exit_code():
             return False
@@ -305,6 +328,13 @@ class SupervisedLauncher(ProcessLauncher):
             sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
         self._watch_again(attempt, process)
         return True
+
+    def _numbered(self, attempt: Attempt, record: Record) -> Record:
+        """Return a record with the number of its process, which a killed supervisor may not have written."""
+        if record.get("state") != STARTING or supervisor_of(record) is not None:
+            return record
+        pid = sessions_of({attempt[0]}, launcher_id_of(self._folder)).get(attempt)
+        return record if pid is None else {**record, "pid": pid, "started": started_of(pid)}
 
     def _claim(self, files: Files, launch: Launch) -> Record | None:
         """Create the record of a run that was never started, so that no late supervisor starts it.
@@ -327,15 +357,20 @@ def process_of(
     launch: Launch, sink: ReportSink, settings: ProcessSettings, files: Files, record: Record
 ) -> SupervisedProcess:
     """Return the process of a record: the supervisor's reply, or its file."""
+    pid, started = (number_in(record, name) for name in ("pid", "started"))
+    return SupervisedProcess(launch, sink, settings, pid, started, files, supervisor=supervisor_of(record))
 
-    def number(name: str) -> int:
-        value = record.get(name)
-        return value if isinstance(value, int) else 0
 
-    supervisor = number("supervisor"), number("supervisor_started")
-    return SupervisedProcess(
-        launch, sink, settings, number("pid"), number("started"), files, supervisor=supervisor
-    )
+def supervisor_of(record: Record) -> tuple[int, int] | None:
+    """Return the number and the start time of the supervisor of a record, or None if that has ended."""
+    numbers = number_in(record, "supervisor"), number_in(record, "supervisor_started")
+    return numbers if is_alive(*numbers) else None
+
+
+def number_in(record: Record, name: str) -> int:
+    """Return a number of a record; 0 where it has none."""
+    value = record.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _stream(value: Stream) -> object:

@@ -19,7 +19,10 @@ from kron.launchers.process.supervisor.record import Request
 # Where systemd's journal takes the output of services.
 JOURNAL_SOCKET = "/run/systemd/journal/stdout"
 # Signals that Python ignores or handles, and whose defaults a command expects.
-RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RESTORED = (
+    signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
+    signal.SIGIO,
+)  # fmt: skip
 
 
 def spawn_plain(request: Request, env: dict[str, str], home: int) -> int:
@@ -101,7 +104,9 @@ def open_streams(request: Request, opened: list[int]) -> tuple[int, int, int]:
         path = f"{request['output']}.in"
         read = open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         os.unlink(path)
-        os.write(read, str(text).encode(errors="surrogateescape"))
+        # The whole text or an error: a disk that becomes full takes a part of what is written at once.
+        with open(read, "wb", closefd=False) as file:
+            file.write(str(text).encode(errors="surrogateescape"))
         os.lseek(read, 0, os.SEEK_SET)
     places: list[int] = []
     for number, name in ((1, "stdout"), (2, "stderr")):

@@ -1,6 +1,8 @@
 """The captured output of a command: bounded while it runs, compressed with the record of its end."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import zlib
 
@@ -62,12 +64,36 @@ def trim(path: str, keep: int, trimmed: int, size: int) -> int:
 
 
 def _punch(file: int, start: int, until: int) -> bool:
-    import ctypes
+    # A Python without it, or one that was replaced since this program started, cannot punch.
+    with contextlib.suppress(OSError, AttributeError, ImportError):
+        import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
         free = ctypes.CDLL(None, use_errno=True).fallocate64
         free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
         return int(free(file, PUNCH, start, until - start)) == 0
+    return False
+
+
+def left_open(path: str) -> int | None:
+    """Open the output of a command that has ended, if another process still has it open; else return None."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    if is_shared(file):
+        return file
+    os.close(file)
+    return None
+
+
+def is_shared(file: int) -> bool:
+    """Return whether others have a file open as well: then the kernel grants no lease of it."""
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        # Some file systems have no leases.
+        return error.errno == errno.EAGAIN
     return False
 
 

@@ -16,11 +16,21 @@ import time
 
 from kron.launchers.process.supervisor.command import become, is_plain, spawn_plain, strings_of
 from kron.launchers.process.supervisor.message import encoded, has_message, take_message
-from kron.launchers.process.supervisor.output import is_captured, record_end, size_of, trim
+from kron.launchers.process.supervisor.output import (
+    SLACK,
+    is_captured,
+    is_shared,
+    left_open,
+    record_end,
+    size_of,
+    trim,
+)
 from kron.launchers.process.supervisor.record import (
+    STARTING,
     Record,
     Request,
     create_record,
+    read_record,
     started_of,
     write_record,
 )
@@ -31,6 +41,8 @@ LOOK_S, MAX_LOOK_S = 0.05, 1.0
 WRITE_TRIES, WRITE_PAUSE_S = 600, 1.0
 # How many requests are read, and commands started, before ends are looked at; and bytes read at once.
 STARTS_AT_ONCE, RECEIVED_SIZE = 8, 65_536
+# How much of a reason is told, in characters: a path may be longer.
+MAX_FAULT = 1_000
 # An output of which this much is kept is compressed by a forked child, beside the other runs.
 LARGE_OUTPUT = 1 << 20
 # What krond is told of a start and of an end.
@@ -64,6 +76,15 @@ class SupervisedRun:
         return int(str(self.request["max_output"]))
 
 
+class LeftOutput:
+    """The removed output of an ended command, which processes that it has started still have open."""
+
+    __slots__ = ("known", "pause")
+
+    def __init__(self) -> None:
+        self.pause, self.known = LOOK_S, 0
+
+
 class Supervisor:
     """Starts the commands that krond requests over a socket, and waits for all of them.
 
@@ -78,7 +99,10 @@ class Supervisor:
         self._runs: dict[int, SupervisedRun] = {}
         # Forked children that record the end of a run whose output is large.
         self._recorders: dict[int, SupervisedRun] = {}
-        # When outputs are looked at next, and ends that could not be recorded are written again.
+        # Removed outputs that others still have open, by the number of the file.
+        self._left: dict[int, LeftOutput] = {}
+        # When outputs are looked at next (those that are left have negative numbers), and ends that could
+        # not be recorded are written again.
         self._looks: list[tuple[float, int]] = []
         self._unwritten: list[tuple[float, SupervisedRun]] = []
         self._poll = select.poll()
@@ -100,7 +124,7 @@ class Supervisor:
         assert self._channel is not None
         self._channel.setblocking(False)
         self._poll.register(self._channel, select.POLLIN)
-        while self._channel is not None or self._runs or self._recorders or self._unwritten:
+        while self._channel is not None or self._runs or self._recorders or self._unwritten or self._left:
             ready = dict(self._poll.poll(self._timeout_ms()))
             if ready.pop(wake, 0):
                 with contextlib.suppress(BlockingIOError):
@@ -182,7 +206,7 @@ class Supervisor:
         place = str(request["record"])
         me = {name: request[name] for name in ("identity", "nominal_time", "boot", "cgroup")} | self._me
         try:
-            record = create_record(place, {"state": "starting", **me})
+            record = create_record(place, {"state": STARTING, **me})
         except OSError as error:
             self._reply(request, {"exists": True} if error.errno == errno.EEXIST else _fault(error))
             return
@@ -213,14 +237,20 @@ class Supervisor:
         if is_plain(request):
             return spawn_plain(request, env, self._home), None
         read, write = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
         if pid == 0:
             self._leave()
             try:
                 become(request, env)
             except BaseException as error:  # noqa: BLE001 - reported to the parent
                 reason = _fault(error if isinstance(error, Exception) else OSError(str(error)))
-                os.write(write, json.dumps(reason).encode()[: select.PIPE_BUF])
+                with open(write, "wb") as pipe:
+                    pipe.write(json.dumps(reason).encode())
             os._exit(127)
         os.close(write)
         return pid, read
@@ -234,6 +264,11 @@ class Supervisor:
 
     def _refuse(self, request: Request, fault: Record) -> None:
         """Say why a command was not started; its run may be started again."""
+        if self._channel is None:
+            # Only its record tells the next krond, which may watch the run already.
+            record = read_record(str(request["record"])) or {}
+            record_end(request, {**record, "state": "ended", "error": fault["error"]})
+            return
         for path in (str(request["record"]), str(request["output"])):
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -253,7 +288,7 @@ class Supervisor:
         self._runs.pop(run.pid, None)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(run.pid, 0)
-        self._refuse(run.request, json.loads(fault))
+        self._refuse(run.request, _read_fault(fault))
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -287,10 +322,18 @@ class Supervisor:
             # It never became its command.
             return
         run.record = {**run.record, **end}
+        if is_captured(run.request) and (file := left_open(run.output)) is not None:
+            self._left[file] = LeftOutput()
+            heapq.heappush(self._looks, (_now() + LOOK_S, -file))
         if min(size_of(run.output), run.max_output) < LARGE_OUTPUT:
             self._record_end(run)
             return
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            # The host has no room for a process: the others wait for this one.
+            self._record_end(run)
+            return
         if pid == 0:
             self._leave()
             with contextlib.suppress(BaseException):
@@ -319,6 +362,9 @@ class Supervisor:
         now = _now()
         while self._looks and self._looks[0][0] <= now:
             _, pid = heapq.heappop(self._looks)
+            if pid < 0:
+                self._look_at_left(-pid, now)
+                continue
             run = self._runs.get(pid)
             if run is None:
                 continue
@@ -328,10 +374,27 @@ class Supervisor:
             run.trimmed = trim(run.output, run.max_output, run.trimmed, size)
             heapq.heappush(self._looks, (now + run.pause, pid))
 
+    def _look_at_left(self, file: int, now: float) -> None:
+        """Empty a removed output that still grows: its space is used, and no one can read it."""
+        left = self._left[file]
+        if not is_shared(file):
+            del self._left[file]
+            os.close(file)
+            return
+        size = os.fstat(file).st_size
+        left.pause = LOOK_S if size > left.known else min(2 * left.pause, MAX_LOOK_S)
+        left.known = size
+        if size > SLACK:
+            left.known = 0
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, 0)
+        heapq.heappush(self._looks, (now + left.pause, -file))
+
 
 def main(channel_number: int, lock: int) -> None:
     """Supervise the runs that are requested over a socket."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # SIGIO: another process opens an output for which this one asks a lease.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGIO):
         signal.signal(number, signal.SIG_IGN)
     # No command inherits them; and no file of a command takes the place of a missing standard stream.
     os.set_inheritable(channel_number, False)
@@ -350,5 +413,13 @@ def _now() -> float:
 def _fault(error: Exception) -> Record:
     if isinstance(error, OSError):
         place = "" if error.filename is None else f": {os.fsdecode(error.filename)}"
-        return {"errno": error.errno or 0, "error": f"{error.strerror or error}{place}"}
-    return {"error": str(error.args[0]) if error.args else str(error)}
+        return {"errno": error.errno or 0, "error": f"{error.strerror or error}{place}"[:MAX_FAULT]}
+    return {"error": (str(error.args[0]) if error.args else str(error))[:MAX_FAULT]}
+
+
+def _read_fault(text: bytes) -> Record:
+    """Return what a forked child has written; one that was killed may have written a part."""
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        return {"error": "the process that prepares the command was killed"}
