@@ -138,13 +138,18 @@ def load_crontab(file: str) -> FileJobs:
 
 
 def stamp(paths: Sequence[str]) -> object:
-    """Return a value that differs when a job file was added, removed or written."""
+    """Return a value that differs when a job file was added, removed or written, or may be followed now."""
     files, problems = files_in(paths)
     stamps = []
+    folders: dict[str, str | None] = {}
     for file in files:
         try:
             stat = os.stat(file)
-            stamps.append((file, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            # The time of the inode changes with the permissions, too.
+            stamps.append((file, stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            folder = os.path.dirname(os.path.realpath(file))
+            if folder not in folders:
+                folders[folder] = untrusted(folder)
         except OSError:
-            stamps.append((file, 0, 0, 0))
-    return stamps, sorted(problems)
+            stamps.append((file, 0, 0, 0, 0))
+    return stamps, folders, sorted(problems)

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kron.krond")
 NAMESPACE = "krond"
-# How often the job files are compared with those that were loaded, in seconds.
-LOOK_S = 2.0
+# How often the job files are compared with those that were loaded, and at least while they cannot be applied
+# (a full disk, no room for a process), in seconds.
+LOOK_S, MAX_LOOK_S = 2.0, 60.0
 # How long a stop waits for running processes before it leaves them to the next krond.
 DRAIN_MS = 100
 # All outputs of ended runs together.
@@ -122,6 +123,8 @@ class Daemon:
         self._handler_of = handler_of
         self._reloading = asyncio.Lock()
         self._loaded: object = None
+        # The runs of this boot are requested with the first load that succeeds.
+        self._first_load: Sequence[str] = (FIRST_LOAD,)
         self._jobs = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.launchers = self._build_launchers()
@@ -176,7 +179,7 @@ class Daemon:
         """Run until SIGTERM or SIGINT; SIGHUP and changed files reload the jobs."""
         control = ControlServer(self.options.place.socket, self._handler_of(self))
         try:
-            await self._reload_safely(FIRST_LOAD)
+            await self._reload_safely()
             on_stop(self.worker.leave)
             on_reload(self._reload_soon)
             await control.start()
@@ -202,11 +205,12 @@ class Daemon:
         finally:
             await self.store.close()
 
-    async def reload(self, *words: str) -> None:
+    async def reload(self) -> None:
         """Load the job files and apply them; running processes of removed jobs end if their job says so."""
         async with self._reloading:
-            self._loaded = await asyncio.to_thread(self.options.stamp)
-            reloaded = await self._load(words)
+            stamp = await asyncio.to_thread(self.options.stamp)
+            reloaded = await self._load(self._first_load)
+            self._loaded, self._first_load = stamp, ()
         log_reload(reloaded)
         self.worker.call()
         self._jobs = reloaded.jobs
@@ -243,23 +247,31 @@ class Daemon:
             await asyncio.sleep(interval)
 
     def _reload_soon(self) -> None:
-        self._spawn(self._reload_safely())
+        async def reload() -> None:
+            await self._reload_safely()
 
-    async def _reload_safely(self, *words: str) -> None:
+        self._spawn(reload())
+
+    async def _reload_safely(self) -> bool:
+        """Reload; a load that fails is logged, and tried again. Return whether it succeeded."""
         try:
-            await self.reload(*words)
-        except KronError as error:
+            await self.reload()
+        except (KronError, OSError) as error:
             _log.error("%s", error)
+            return False
+        return True
 
     async def _watch_files(self) -> None:
-        """Reload when the files have changed and have been still for one look."""
-        before = self._loaded
+        """Reload when the files have changed and have been still for one look, and until they are applied."""
+        before, pause_s = self._loaded, LOOK_S
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
             now = await asyncio.to_thread(self.options.stamp)
-            if now != self._loaded and now == before:
+            if now == self._loaded:
+                pause_s = LOOK_S
+            elif now == before:
                 _log.info("job files have changed")
-                await self._reload_safely()
+                pause_s = LOOK_S if await self._reload_safely() else min(2 * pause_s, MAX_LOOK_S)
             before = now
 
     def _prune_outputs(self) -> None:
