@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kron.cli.support.job_folder import stamp
+from kron.cli.support.job_folder import NO_FILE, load, stamp
 from kron.fronts.daemon import daemon as daemon_module
 from kron.fronts.daemon.daemon import FIRST_LOAD, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.job_set import Reloaded
@@ -54,6 +54,15 @@ def test_a_change_of_a_file_or_of_who_may_write_it_is_seen(
     assert stamp([str(folder)]) == before
     change(file)
     assert stamp([str(folder)]) != before
+
+
+def test_a_pipe_among_the_files_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text('{identity: a, schedule: "0 0 1 1 *", command: "true"}')
+    # Its reading would wait for a writer.
+    os.mkfifo(tmp_path / "b.yaml")
+    loaded = load([str(tmp_path)])
+    assert [job.identity for job in loaded.all_jobs] == ["a"]
+    assert loaded.problems == {str(tmp_path / "b.yaml"): [f"{tmp_path / 'b.yaml'}: {NO_FILE}"]}
 
 
 async def test_a_load_that_fails_is_tried_again_and_starts_what_is_for_boot(

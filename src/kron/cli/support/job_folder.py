@@ -4,6 +4,7 @@ import os
 import pwd
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
 from kron.core.errors import InputError, KronError
@@ -15,6 +16,7 @@ from kron.launchers.process.trust import untrusted
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
 # The folder of the crontabs of users, below /var/spool/cron.
 SPOOL_FOLDER = "crontabs"
+NO_FILE = "is a pipe, a socket or a device, not a file"
 MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
 
 
@@ -33,9 +35,24 @@ def files_in(paths: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
             problems[path] = [f"{path}: {error.strerror or error}"]
             continue
         for name in names:
-            if Path(name).suffix in SUFFIXES and not name.startswith("."):
-                files[os.path.join(path, name)] = None
+            file = os.path.join(path, name)
+            if Path(name).suffix not in SUFFIXES or name.startswith("."):
+                continue
+            if _is_special(file):
+                problems[file] = [f"{file}: {NO_FILE}"]
+            else:
+                files[file] = None
     return list(files), problems
+
+
+def _is_special(file: str) -> bool:
+    """Return whether a path is a pipe, a socket or a device, whose reading may never end."""
+    try:
+        mode = os.stat(file).st_mode
+    except OSError:
+        # Its reading says what is wrong with it.
+        return False
+    return not S_ISREG(mode) and not S_ISDIR(mode)
 
 
 def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
