@@ -63,6 +63,16 @@ def test_the_day_rule_is_that_of_kubernetes() -> None:
     assert days_of(cronjob("0 0 13 * */3"), 3) == ["2026-06-03", "2026-06-06", "2026-06-07"]
 
 
+@pytest.mark.parametrize("prefix", ["TZ", "CRON_TZ"])
+def test_a_zone_in_the_schedule_is_the_zone_of_the_kronjob(prefix: str) -> None:
+    imported = kronjob_from(cronjob(f"{prefix}=Europe/Berlin 0 0 */10 * Sun"))
+    assert imported.manifest is not None
+    assert imported.manifest["spec"]["timezone"] == "Europe/Berlin"
+    assert imported.manifest["spec"]["schedule"] == "0 0 1-31/10 * Sun"
+    assert any("day rule" in note for note in imported.notes)
+    assert not any("no timeZone" in note for note in imported.notes)
+
+
 @pytest.mark.parametrize("schedule", ["0 0 */10 * *", "0 0 * * */2", "0 0 13 * *", "0 0 ? * ?", "@daily"])
 def test_a_rule_that_is_the_same_in_both_is_left_alone(schedule: str) -> None:
     imported = kronjob_from(cronjob(schedule))

@@ -41,10 +41,10 @@ def kronjob_from(cronjob: Document) -> ImportedCronJob:
     metadata, spec = cronjob.get("metadata") or {}, cronjob.get("spec") or {}
     name = str(metadata.get("name", ""))
     notes: list[str] = []
-    schedule = _schedule(str(spec.get("schedule", "")), notes)
-    fields: Document = {"schedule": schedule}
-    if spec.get("timeZone"):
-        fields["timezone"] = spec["timeZone"]
+    zone, expression = _without_zone(str(spec.get("schedule", "")))
+    fields: Document = {"schedule": _schedule(expression, notes)}
+    if spec.get("timeZone") or zone:
+        fields["timezone"] = spec.get("timeZone") or zone
     else:
         notes.append("no timeZone: a CronJob follows the controller manager's zone, the KronJob UTC")
     kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
@@ -56,6 +56,13 @@ def kronjob_from(cronjob: Document) -> ImportedCronJob:
     except (InputError, KeyError) as error:
         return ImportedCronJob(name, None, notes, str(error))
     return ImportedCronJob(name, manifest, notes)
+
+
+def _without_zone(text: str) -> tuple[str | None, str]:
+    """Return the zone that an expression begins with, as older clusters accept it, and the rest."""
+    prefix, _, rest = text.strip().partition(" ")
+    name, sign, zone = prefix.partition("=")
+    return (zone, rest.strip()) if sign and name in ("TZ", "CRON_TZ") else (None, text)
 
 
 def _schedule(text: str, notes: list[str]) -> str:
