@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,26 @@ async def test_edits_deletions_and_a_new_kronjob_of_the_same_name_keep_the_histo
         earlier = await store.epochs(NAMESPACE, "default/a")
     schedules = [json.loads(each.definition)["schedule"] for each in earlier]
     assert schedules == ["* * * * *", "*/2 * * * *"]
+
+
+async def test_a_kronjob_that_was_deleted_while_no_operator_ran_is_marked(cluster: Cluster, url: str) -> None:
+    """Only within the namespace of an operator: another one may run the rest."""
+    await cluster.start()
+    for namespace in ("default", "team"):
+        for name in ("kept", "gone"):
+            await cluster.add(kronjob(name), namespace)
+    await cluster.stop()
+    for namespace in ("default", "team"):
+        cluster.server.remove("kronjobs", "gone", namespace)
+    cluster.server.add("kronjobs", kronjob("new"), "team")
+    cluster.options = replace(cluster.options, namespace="team")
+    await cluster.start()
+    await cluster.observed("new", "team")
+    await copied(cluster, url)
+    async with opened(url) as store:
+        states = await store.cases(NAMESPACE)
+    there = {state.job.identity for state in states if state.job.deleted_at is None}
+    assert there == {"default/kept", "default/gone", "team/kept", "team/new"}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -93,6 +93,9 @@ class HistoryWriter:
         self._copies: dict[str, _Copy] = {}
         # The batch that is being written.
         self._batch: Mapping[str, _Copy] = {}
+        # The KronJobs that exist since a take-over, and their namespace, until the others are marked.
+        self._present: set[str] | None = None
+        self._scope: str | None = None
         self._has_some = asyncio.Event()
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -109,6 +112,8 @@ class HistoryWriter:
         """Copy a book, and the records of the change that led to it."""
         copy = self._copies.setdefault(book.job.identity, _Copy(book))
         copy.book, copy.gone_at = book, None
+        if self._present is not None:
+            self._present.add(book.job.identity)
         if change is not None:
             if change.rewind is not None:
                 copy.withdraw(change.rewind)
@@ -125,6 +130,11 @@ class HistoryWriter:
         """Mark the schedule of a KronJob that was deleted; its runs stay."""
         copy = self._copies.setdefault(book.job.identity, _Copy(book))
         copy.gone_at = (self._clock.now() - EPOCH) // MILLISECOND
+        self._notify()
+
+    def took_over(self, present: Iterable[str], scope: str | None) -> None:
+        """Mark the schedules of KronJobs that do not exist any more; `scope` is the namespace of all."""
+        self._present, self._scope = set(present), scope
         self._notify()
 
     def _notify(self) -> None:
@@ -160,7 +170,7 @@ class HistoryWriter:
         while True:
             await self._has_some.wait()
             batch = self._batch = dict(islice(self._copies.items(), BATCH))
-            if not batch:
+            if not batch and self._present is None:
                 self._has_some.clear()
                 self._idle.set()
                 continue
@@ -168,6 +178,7 @@ class HistoryWriter:
                 del self._copies[identity]
             try:
                 await self._write(batch)
+                await self._mark_missing()
                 failures = 0
                 self._batch = {}
                 self.written += len(batch)
@@ -189,6 +200,8 @@ class HistoryWriter:
 
     async def _write(self, batch: Mapping[str, _Copy]) -> None:
         """Write the records of some KronJobs; those that exist already are changed."""
+        if not batch:
+            return
         known = await self._known(batch)
         new = [_first(copy.book) for identity, copy in batch.items() if identity not in known]
         if new:
@@ -208,6 +221,23 @@ class HistoryWriter:
                 await self._put(changed=[link])
             changes.append(last)
         await self._put(changed=changes)
+
+    async def _mark_missing(self) -> None:
+        """Mark the schedules of KronJobs that were deleted while no operator could see it."""
+        if self._present is None:
+            return
+        jobs = [state.job for state in await self._store.cases(self._namespace)]
+        missing = [job for job in jobs if job.identity not in self._present and self._is_shown(job)]
+        now = (self._clock.now() - EPOCH) // MILLISECOND
+        gone = [job._replace(deleted_at=now, revision=job.revision + 1) for job in missing]
+        changes = [Change(job, job.revision - 1) for job in gone]
+        for first in range(0, len(changes), BATCH):
+            await self._put(changed=changes[first : first + BATCH])
+        self._present = None
+
+    def _is_shown(self, job: JobRecord) -> bool:
+        """Say whether a job is of the namespace of this operator, and not marked as deleted."""
+        return job.deleted_at is None and self._scope in (None, json.loads(job.launcher).get("namespace"))
 
     async def _known(self, names: Iterable[str]) -> dict[str, JobRecord]:
         states = await self._store.cases(self._namespace, list(names))

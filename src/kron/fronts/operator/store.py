@@ -128,6 +128,8 @@ class KubernetesStore(SqliteStore):
         for kronjob in map(kronjob_of, listed.items):
             if kronjob.state is not None and self.attach(kronjob):
                 await self._restore(kronjob)
+        if self.history is not None:
+            self.history.took_over((kronjob_of(each).identity for each in listed.items), self._watched)
         return listed
 
     async def read_again(self, kronjob: KronJob) -> None:
