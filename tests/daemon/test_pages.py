@@ -108,6 +108,13 @@ def test_the_pages_show_the_jobs_of_the_files_and_act_on_them(krond: Krond, page
     assert (audit[0]["action"], audit[0]["who"]) == ("pause", f"krond:{_user()}")
 
 
+def test_a_user_of_the_host_has_no_token_to_sign_out_with(pages: PagesClient) -> None:
+    page = pages.get("/ui/now")
+    assert f"krond:{_user()}" in page
+    assert "Sign out" not in page
+    assert "KRON_TOKEN" not in pages.get("/docs")
+
+
 def _user() -> str:
     return subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
 

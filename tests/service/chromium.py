@@ -132,6 +132,10 @@ class Chromium:
         motion = {"name": "prefers-reduced-motion", "value": "reduce"}
         self._call("Emulation.setEmulatedMedia", {"features": [scheme, motion]})
 
+    def zone(self, key: str) -> None:
+        """Move the viewer to a time zone; an empty one is that of the host."""
+        self._call("Emulation.setTimezoneOverride", {"timezoneId": key})
+
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""
         before = self._loads

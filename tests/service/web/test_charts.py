@@ -142,12 +142,17 @@ def test_the_command_of_a_certificate_recomputes_it() -> None:
 def test_attempts_are_bars_from_the_first_start_to_the_last_end() -> None:
     run = a_run(NOW + 60_000)._replace(attempt=2, ended_at=NOW + 100_000, result=Result.SUCCESS)
     first = AttemptRecord(run.key, 1, 1, NOW, NOW + 20_000, Result.FAILED, "no route", None)
-    bars = attempts_chart(run, [first], NOW)
+    chart = attempts_chart(run, [first], NOW)
+    assert chart is not None
+    bars = chart.bars
+    assert chart.length == 100_000
     assert [(bar.x, bar.width, bar.look, bar.label) for bar in bars] == [
         (0.0, 20.0, "bad", "Attempt 1"),
         (60.0, 40.0, "ok", "Attempt 2"),
     ]
     assert bars[0].title == "20 s, no route"
     running = attempts_chart(run._replace(ended_at=None), [first], NOW + 200_000)
-    assert (running[1].look, running[1].x + running[1].width) == ("run", 100.0)
-    assert attempts_chart(run._replace(started_at=None), [], NOW) == []
+    assert running is not None
+    assert running.length == 200_000
+    assert (running.bars[1].look, running.bars[1].x + running.bars[1].width) == ("run", 100.0)
+    assert attempts_chart(run._replace(started_at=None), [], NOW) is None

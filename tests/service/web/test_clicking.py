@@ -228,6 +228,15 @@ def test_a_zone_is_chosen_once_for_all_pages(browser: Chromium, demo: httpx.Clie
     assert "Times of the axis in your zone" in browser.text
     browser.choose("select.zone", "Schedule's zone")
     assert "Times of the axis in UTC" in browser.text
+    # The times of sentences and of the page follow, and those of another year keep it.
+    browser.zone("Asia/Kolkata")
+    browser.choose("select.zone", "Your zone")
+    browser.open(url(demo, "/ui/period?id=demo%2Fnightly-literal&at=2031-01-15T01:30:00Z"))
+    sentence = "document.querySelector('.chain li:nth-child(2)').innerText"
+    assert re.search(r"Wed,? 15 Jan 2031.* 07:00:00 GMT\+5:30", browser.js(sentence)), browser.js(sentence)
+    assert browser.js("document.querySelector('.clock').innerText").endswith("GMT+5:30")
+    browser.choose("select.zone", "Schedule's zone")
+    browser.zone("")
 
 
 def test_the_timeline_is_zoomed_and_panned_and_returns_to_now(browser: Chromium) -> None:

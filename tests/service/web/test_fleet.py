@@ -43,6 +43,7 @@ def test_a_heat_map_has_every_start_of_the_next_day_in_its_minute() -> None:
     assert page.minutes.rows[:3] == ["12:00", "13:00", "14:00"]
     assert cells[2, 30].title == "2026-03-27T14:30:00Z: 2 starts"
     assert (cells[2, 30].level, cells[1, 30].level) == (4, 2)
+    assert page.minutes.legend == [(2, "1"), (4, "2")]
     # Of today, the hours before now are over.
     assert page.hours.summary == "163 starts, at most 2 in one cell"
     assert [(worst.at, worst.names) for worst in page.worst] == [("2026-03-27T14:30:00Z", ["a", "b"])]

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
+from kron.fronts.service.web.render import INSTANT
 from tests.service.server import serving
 from tests.service.webpage import Webpage
 from tests.waiting import wait_for
@@ -438,14 +439,38 @@ def test_a_wall_time_that_is_skipped_is_answered_too(demo: httpx.Client) -> None
     assert "dst_gap" in page.text
 
 
+def test_a_time_that_is_no_period_has_neither_a_window_nor_a_certificate(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/period", id="demo/backup", at="2026-01-05T12:34:56Z")
+    assert "is not a nominal time" in page.text
+    for words in ("kron verify", "Chosen:", "What if?"):
+        assert words not in page.text
+
+
+def test_all_times_of_a_page_of_a_schedule_are_in_its_zone(demo: httpx.Client) -> None:
+    run = demo.get("/schedules/demo%2Fbackup/runs", params={"limit": 1}).json()["runs"][0]
+    page = page_of(demo, "/ui/period", id="demo/backup", at=run["run_at"])
+    assert re.search(r"Its nominal time is \w+ \d+ \w+ [\d: ]+ E[SD]T", page.text)
+    assert re.search(r"Chosen: \w+ \d+ \w+ [\d: ]+ E[SD]T", page.text)
+    typed = page_of(demo, "/ui/playground", cron="30 2 * * *", zone="Asia/Tokyo", window="1h")
+    assert re.search(r"Chosen: \w+ \d+ \w+ [\d: ]+ JST", typed.text)
+
+
+def test_a_definition_is_shown_with_its_own_characters(client: httpx.Client) -> None:
+    added(client, "quoted", launcher={"kind": "log", "message": "it's <b> & é"})
+    assert '"it\'s <b> & é"' in page_of(client, "/ui/schedule", id="quoted").text
+
+
 def test_the_page_of_a_period_shows_every_fact(demo: httpx.Client) -> None:
     runs = demo.get("/schedules/demo%2Fpartner-feed/runs", params={"limit": 100}).json()["runs"]
     retried = next(run for run in runs if run["reason"] == "retry" and run["status"] == "SUCCESS")
     story = page_of(demo, "/ui/period", id="demo/partner-feed", at=retried["run_at"])
     why = demo.get(f"/schedules/demo%2Fpartner-feed/periods/{retried['run_at']}/why").json()
     assert [fact["code"] for fact in why["facts"]][-3:] == ["attempt", "started", "ended"]
+    shown = {time["datetime"] for time in story.all("time")}
     for fact in why["facts"]:
-        assert fact["sentence"][1:] in story.text
+        # Its instants are times that the switch of zones changes.
+        assert set(INSTANT.findall(fact["sentence"])) <= shown
+        assert all(part in story.text for part in INSTANT.split(fact["sentence"][1:]))
     assert f"{why['headline'][1:]}." in story.text
     assert why["headline"] == "succeeded after 2 attempts"
     assert {a.get("rel") for a in story.all("a")} >= {"prev", "next"}

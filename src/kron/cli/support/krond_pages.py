@@ -44,7 +44,7 @@ class HostUsers(Authenticator):
         """Return the caller of a request, or raise HTTPException for a user who may not control krond."""
         uid = await asyncio.to_thread(user_of_connection, tuple(scope["client"]), tuple(scope["server"]))
         if uid is not None and (may_control(uid) or scope["path"] == FOR_ALL):
-            return Caller(f"krond:{name_of(uid)}", EVERYTHING, None)
+            return Caller(f"krond:{name_of(uid)}", EVERYTHING, None, has_token=False)
         if need.scope is None:
             return ANONYMOUS
         raise HTTPException(HTTPStatus.FORBIDDEN, STRANGER)

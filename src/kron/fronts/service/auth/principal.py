@@ -62,11 +62,13 @@ class Caller(NamedTuple):
     """Who makes a request: a name for the audit log, scopes, and the users whose schedules they can access.
 
     The first of `users` is the default owner of new schedules. None gives access to all users.
+    A caller without a token, such as a user of the host, cannot sign out.
     """
 
     name: str
     scopes: frozenset[TokenScope]
     users: tuple[str, ...] | None
+    has_token: bool = True
 
     def may(self, scope: TokenScope) -> bool:
         """Return whether this caller holds a scope."""

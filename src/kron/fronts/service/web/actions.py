@@ -217,6 +217,7 @@ async def _shown(registrar: Registrar, action: str, name: str, **values: object)
     known: dict[str, object] = {
         "name": name,
         "stopped": stopped_words(job),
+        "zone": zone_of_job(job),
         "timezone": zone_of_job(job).key,
         "problem": None,
         "effect": None,

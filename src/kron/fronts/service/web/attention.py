@@ -6,6 +6,7 @@ from typing import NamedTuple
 from kron.app.query import Query
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.time.instant import rfc3339
+from kron.core.time.zone import Zone
 from kron.fronts.service.web.time_text import PageTime, moment_of
 from kron.fronts.service.web.timeline import PROBLEM, SEVERITY, View, look_of
 from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
@@ -22,6 +23,7 @@ class Attention(NamedTuple):
     name: str
     at: PageTime
     look: str
+    zone: Zone
     sentence: str = ""
     remedy: str | None = None
     period_id: str | None = None
@@ -89,8 +91,9 @@ async def attention_of(
 
 
 async def _explained(query: Query, job: JobRecord, problem: FleetProblem, now: int) -> Attention:
-    at = moment_of(problem.at, zone_of_job(job), now)
-    known = Attention(problem.identity, at, problem.look, is_paused=bool(job.paused))
+    zone = zone_of_job(job)
+    at = moment_of(problem.at, zone, now)
+    known = Attention(problem.identity, at, problem.look, zone, is_paused=bool(job.paused))
     if problem.manual is not None:
         key, error = problem.manual
         return known._replace(key=key, sentence=f"a manual run failed: {error}")

@@ -147,6 +147,9 @@ class Trend(NamedTuple):
     p50_y: float
     p95_y: float
     slow: int
+    # The scale: the longest duration and its place.
+    highest: int
+    highest_y: float
 
 
 def trend_of(runs: Sequence[RunRecord]) -> Trend | None:
@@ -173,7 +176,8 @@ def trend_of(runs: Sequence[RunRecord]) -> Trend | None:
         )
         for number, (run, length) in enumerate(zip(ended, took, strict=True))
     ]
-    return Trend(points, p50, p95, y(p50), y(p95), sum(point.is_slow for point in points))
+    slow = sum(point.is_slow for point in points)
+    return Trend(points, p50, p95, y(p50), y(p95), slow, highest, y(highest))
 
 
 def _took(run: RunRecord) -> int:
@@ -326,8 +330,15 @@ class Attempted(NamedTuple):
     title: str
 
 
-def attempts_chart(run: RunRecord, earlier: Sequence[AttemptRecord], now: int) -> list[Attempted]:
-    """Return the attempts of a run that started, from the first start to the last end."""
+class AttemptsChart(NamedTuple):
+    """The attempts of a run, and the milliseconds from the first start to the last end."""
+
+    bars: list[Attempted]
+    length: int
+
+
+def attempts_chart(run: RunRecord, earlier: Sequence[AttemptRecord], now: int) -> AttemptsChart | None:
+    """Return the attempts of a run that started; None if none did."""
     latest = AttemptRecord(
         run.key, run.attempt, run.token, run.started_at, run.ended_at, run.result, run.error, run.run_id
     )
@@ -337,10 +348,10 @@ def attempts_chart(run: RunRecord, earlier: Sequence[AttemptRecord], now: int) -
         if each.started_at is not None
     ]
     if not bars:
-        return []
+        return None
     start, end = min(begin for _, begin, _ in bars), max(over for _, _, over in bars)
     whole = max(1, end - start)
-    return [
+    drawn = [
         Attempted(
             round(100 * (begin - start) / whole, 2),
             max(0.5, round(100 * (over - begin) / whole, 2)),
@@ -351,3 +362,4 @@ def attempts_chart(run: RunRecord, earlier: Sequence[AttemptRecord], now: int) -
         )
         for each, begin, over in bars
     ]
+    return AttemptsChart(drawn, max(0, end - start))

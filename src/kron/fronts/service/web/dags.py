@@ -123,6 +123,8 @@ class DagRunChart(NamedTuple):
     nodes: Mapping[str, StateMark | None]
     tasks: list[TaskRow]
     bars: list[AttemptBar]
+    # The milliseconds from the first start to the last end.
+    bars_ms: int
     hidden_bars: int
 
 
@@ -181,12 +183,18 @@ def dag_page(
     )
 
 
+def _length_of(attempts: Sequence[DagAttempt], now: int) -> int:
+    """Return the milliseconds from the first start of some attempts to the last end."""
+    starts = [each.started_at for each in attempts]
+    return max((each.ended_at or now for each in attempts), default=0) - min(starts, default=0)
+
+
 def gantt_of(run: DagRun, attempts: Sequence[DagAttempt], now: int) -> list[AttemptBar]:
     """Return the attempts of a run by their start, from the first start to the last end."""
     if not attempts:
         return []
     start = min(each.started_at for each in attempts)
-    whole = max(1, max(each.ended_at or now for each in attempts) - start)
+    whole = max(1, _length_of(attempts, now))
     bars = []
     for each in sorted(attempts, key=lambda one: (one.started_at, one.task_id, one.attempt)):
         took = max(0, (each.ended_at or now) - each.started_at)
@@ -226,6 +234,7 @@ def run_page(state: DagState, attempts: Sequence[DagAttempt], now: int) -> DagRu
             for name, task in list(state.tasks.items())[:ROWS]
         ],
         bars=bars[-MAX_ATTEMPTS:],
+        bars_ms=max(0, _length_of(attempts, now)),
         hidden_bars=max(0, len(bars) - MAX_ATTEMPTS),
     )
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, pairwise
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -51,6 +51,8 @@ class HeatMap(NamedTuple):
     summary: str
     starts: int
     peak: int
+    # The steps of colour that the map has, each with the starts of its cells in words.
+    legend: list[tuple[int, str]]
 
 
 class Worst(NamedTuple):
@@ -161,12 +163,23 @@ def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]
     ]
     total = sum(counts.values())
     summary = f"{total:,} {_starts(total)}, at most {peak:,} in one cell"
-    return HeatMap(cells, rows, columns, summary, total, peak)
+    return HeatMap(cells, rows, columns, summary, total, peak, legend_of(usual, peak))
 
 
 def level_of(count: int, usual: int) -> int:
     """Return the step of a cell's colour, by its multiple of the median cell; the highest is from four on."""
     return 1 + bisect_right(STEPS, count / usual)
+
+
+def legend_of(usual: int, peak: int) -> list[tuple[int, str]]:
+    """Return the steps of colour up to the fullest cell, each with the starts of its cells in words."""
+    begins = [1, *(max(1, ceil(step * usual)) for step in STEPS), peak + 1]
+    ranges = [(first, min(after - 1, peak)) for first, after in pairwise(begins)]
+    return [
+        (level, f"{first:,}" if first == last else f"{first:,} to {last:,}")
+        for level, (first, last) in enumerate(ranges, 1)
+        if first <= last
+    ]
 
 
 def _starts(count: int) -> str:

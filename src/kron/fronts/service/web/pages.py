@@ -37,6 +37,7 @@ from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, present_definition
 from kron.core.plan.step import JobState
 from kron.core.plan.why import definition_at
+from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import (
     UNRESTRICTED,
     current_caller,
@@ -52,7 +53,7 @@ from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.actions import DONE, Epoch, Name, add_actions, add_workers, undo_of
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.charts import (
-    Attempted,
+    AttemptsChart,
     PolicyRow,
     Proof,
     Trend,
@@ -142,7 +143,7 @@ class PeriodCharts(NamedTuple):
 
     window: WindowChart | None
     proof: Proof
-    attempts: list[Attempted]
+    attempts: AttemptsChart | None
 
 
 class SortKey(StrEnum):
@@ -315,7 +316,7 @@ class Pages:
         definition = (definition_at(history, time) or present_definition(history.job)).definition
 
         run, now = history.run, self.now()
-        attempts = [] if run is None else attempts_chart(run, history.attempts, now)
+        attempts = None if run is None else attempts_chart(run, history.attempts, now)
 
         def charts() -> PeriodCharts:
             job = compiled_job(definition, name).for_job(name)
@@ -384,7 +385,7 @@ class Pages:
             return None
         return await self._registrar.aside.run(output_page, document, find)
 
-    async def run(self, key: str) -> tuple[RunDetails, list[Attempted]]:
+    async def run(self, key: str) -> tuple[RunDetails, AttemptsChart | None]:
         """Return a run with its data interval, its earlier attempts and the chart of all of them."""
         found = await self._query.run(key)
         if found is None:
@@ -566,6 +567,7 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
             "schedule.html",
             pages.now(),
             it=detail,
+            zone=zone_of(detail.row.timezone),
             is_first=place is None,
             before=before.strip(),
             status=str(status),
@@ -587,12 +589,13 @@ def _add_period(router: APIRouter, pages: Pages, client: LocalClient) -> None:
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
             return await rendered("no_time.html", pages.now(), 400, name=name, **values)
-        charts = await pages.period_charts(name, shown.period_id)
+        # What is no period has neither a window nor a decision.
+        charts = await pages.period_charts(name, shown.period_id) if shown.is_period else None
         output = None
         if shown.run is not None:
             output = await pages.output(client, shown.run, attempt, find.strip())
         more: dict[str, Any] = {"changes": changes, "charts": charts, "output": output, "find": find.strip()}
-        return await rendered("period.html", pages.now(), it=shown, **more)
+        return await rendered("period.html", pages.now(), it=shown, zone=zone_of(shown.timezone), **more)
 
 
 def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
@@ -600,9 +603,8 @@ def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
     async def run(key: str, attempt: Attempt = None, find: Text = "") -> Response:
         shown, chart = await pages.run(key.strip())
         output = await pages.output(client, shown.run, attempt, find.strip())
-        return await rendered(
-            "run.html", pages.now(), it=shown, chart=chart, output=output, find=find.strip()
-        )
+        more: dict[str, Any] = {"chart": chart, "output": output, "find": find.strip()}
+        return await rendered("run.html", pages.now(), it=shown, zone=zone_of(shown.timezone), **more)
 
     @router.api_route("/ui/run/output", methods=READ)
     async def download(name: Name, at: str, key: str, attempt: Attempt = None) -> Response:
@@ -704,6 +706,7 @@ def _add_playground(router: APIRouter, pages: Pages, client: LocalClient) -> Non
         return await rendered(
             "playground.html",
             now,
+            zone=None if shown is None or shown.problems else zone_of(typed.zone or "UTC"),
             typed=typed,
             it=shown,
             modes=MODES,
@@ -715,7 +718,8 @@ def _add_playground(router: APIRouter, pages: Pages, client: LocalClient) -> Non
 def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
     @router.api_route("/docs", methods=READ)
     async def docs(request: Request) -> Response:
-        headers = [] if signed_in() is None else ["Authorization: Bearer $KRON_TOKEN"]
+        is_sent = signed_in() is not None and current_caller().has_token
+        headers = ["Authorization: Bearer $KRON_TOKEN"] if is_sent else []
         base = str(request.base_url).rstrip("/")
         return await rendered(
             "reference.html", pages.now(), sections=sections_of(app.openapi(), base, headers)

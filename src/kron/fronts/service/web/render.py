@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kron.core.time.instant import rfc3339
+from kron.core.time.zone import Zone
 from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
 from kron.fronts.service.web.time_text import PageTime, moment_of_text, span
 
@@ -38,7 +39,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 # An instant in a document: RFC 3339 in UTC.
-INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 # Fields of a form that are read.
 MAX_FIELDS = 10
 IMMUTABLE = "public, max-age=31536000, immutable"
@@ -77,7 +78,14 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals |= {"asset": asset_url, "url": url_of}
-    environment.filters |= {"span": span, "number": "{:,}".format, "prose": prose, "instant": instant_of}
+    environment.filters |= {
+        "span": span,
+        "number": "{:,}".format,
+        "prose": prose,
+        "instant": instant_of,
+        "told": told,
+        "json": partial(json.dumps, ensure_ascii=False),
+    }
     environment.tests["instant"] = is_instant
     return environment
 
@@ -95,8 +103,26 @@ def url_of(path: str, **parameters: str | None) -> str:
 
 @pass_context
 def instant_of(context: Context, text: str) -> PageTime:
-    """Return an instant of a document as a page shows it: in UTC, and relative to the time of the page."""
-    return moment_of_text(text, context["now"])
+    """Return an instant of a document as a page shows it: in the page's zone, and relative to its time.
+
+    A page of one schedule has that schedule's zone as its `zone`; others have UTC.
+    """
+    return moment_of_text(text, context["now"], context.get("zone"))
+
+
+@pass_context
+def told(context: Context, text: str, zone: Zone | None = None) -> Markup:
+    """Return a sentence as HTML, with a capital at its beginning and its instants as times.
+
+    They are in a zone, such as that of the sentence's schedule, or in the page's.
+    """
+    whole, html, end = text[:1].upper() + text[1:], Markup(), 0
+    for found in INSTANT.finditer(whole):
+        time = moment_of_text(found[0], context["now"], zone or context.get("zone"))
+        shown = Markup('<time datetime="{}" title="{}">{}</time>').format(time.iso, time.utc, time.local)
+        html += escape(whole[end : found.start()]) + shown
+        end = found.end()
+    return html + escape(whole[end:])
 
 
 def is_instant(value: object) -> bool:
@@ -136,6 +162,7 @@ async def rendered(template: str, now: int, code: int = 200, **values: object) -
     known = {
         "now": rfc3339(now // 1000),
         "user": signed_in(),
+        "has_token": caller.has_token,
         "may_run": caller.may(TokenScope.RUN),
         "may_write": caller.may(TokenScope.WRITE),
         "may_admin": caller.may(TokenScope.ADMIN),

@@ -41,11 +41,11 @@ def moment_of(milliseconds: int, zone: Zone, now: int) -> PageTime:
     )
 
 
-def moment_of_text(text: str, now: str) -> PageTime:
+def moment_of_text(text: str, now: str, zone: Zone | None = None) -> PageTime:
     """Return an instant of a document, RFC 3339 in UTC, as a page of a whole second shows it."""
     at, present = _milliseconds_of(text), _milliseconds_of(now)
     # A later instant in the second of the page is not to come.
-    return moment_of(at, UTC_ZONE, present)._replace(away=away(at // 1000 * 1000 - present))
+    return moment_of(at, zone or UTC_ZONE, present)._replace(away=away(at // 1000 * 1000 - present))
 
 
 def _milliseconds_of(text: str) -> int:

@@ -222,6 +222,7 @@ class PeriodPage(NamedTuple):
     run: RunView | None
     before: str | None
     after: str | None
+    is_period: bool
     other: "WhatIfOutcome | None" = None
 
 
@@ -541,6 +542,7 @@ def period_page(job: JobRecord, explanation: Explanation, run: RunRecord | None,
         None if run is None else run_view(run, now),
         None if before is None else rfc3339(before),
         None if after is None else rfc3339(after),
+        explanation.code != "no_period",
     )
 
 

@@ -79,6 +79,6 @@ def add_what_if(router: APIRouter, registrar: Registrar) -> None:
                 shown = changed_outcomes_of(other, zone, registrar.now())
         except InvalidOptionError as error:
             problem = str(error)
-        values = {"name": name, "changes": changes.strip(), "it": shown, "problem": problem}
+        values = {"name": name, "zone": zone, "changes": changes.strip(), "it": shown, "problem": problem}
         code = 400 if problem else 200
         return await rendered("what_if.html", registrar.now(), code, listed=MAX_LISTED, **values)

@@ -8,19 +8,28 @@
     try { return localStorage.getItem("kron-zone") || "schedule"; } catch { return "schedule"; }
   };
   let zone = remembered();
-  const format = new Intl.DateTimeFormat("en-GB", {
+  const SHORT = {
     weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit",
     hour12: false, timeZoneName: "short",
-  });
+  };
+  // As on the server, a time of another year has its year.
+  const ofThisYear = new Intl.DateTimeFormat("en-GB", SHORT);
+  const ofAnyYear = new Intl.DateTimeFormat("en-GB", { ...SHORT, year: "numeric" });
+  const format = (at) => (at.getFullYear() === new Date().getFullYear() ? ofThisYear : ofAnyYear).format(at);
   const write = (root) => {
     for (const time of root.querySelectorAll("time[title]")) {
       time.dataset.written ??= time.textContent;
       const at = new Date(time.dateTime);
-      const shown = { schedule: time.dataset.written, utc: time.title, viewer: isNaN(at) ? time.title : format.format(at) };
+      const shown = { schedule: time.dataset.written, utc: time.title, viewer: isNaN(at) ? time.title : format(at) };
       time.textContent = shown[zone];
+    }
+    for (const time of root.querySelectorAll("time[data-clock]")) {
+      time.dataset.written ??= time.textContent;
+      time.textContent = zone === "viewer" ? ofDay.format(new Date(time.dateTime)) : time.dataset.written;
     }
     writeAxis(root);
   };
+  const ofDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, timeZoneName: "short" });
   // The labels of a time axis: hours keep their form, days get one that has the hour.
   const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hour12: false });
   const dated = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
