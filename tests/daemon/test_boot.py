@@ -32,7 +32,7 @@ def test_a_schedule_at_boot_has_no_times_and_is_the_same_everywhere() -> None:
     assert job.schedule.is_boot
     assert job.schedule.plan.next_after(0) is None
     assert job.schedule.plan.prev_at_or_before(2_000_000_000) is None
-    assert job.schedule.describe() == "at every boot of the host"
+    assert job.schedule.describe() == job.schedule.sentence == "At every boot of the host"
     assert Job.from_dict(job.to_dict()) == job
     assert pickle.loads(pickle.dumps(job.schedule)) == job.schedule
     assert not Schedule("@daily").is_boot

@@ -2,10 +2,15 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pytest
 import yaml
 
 import kron
+from kron.cli.support.job_file import load_jobs
+from kron.core.cron.crontab import parse_crontab
+from kron.core.time.instant import rfc3339
 from kron.fronts.operator.resource import document_of, kronjob_of
 from kron.fronts.service.web.playground import Playground, Typed, playground_of
 
@@ -49,6 +54,8 @@ def test_every_copy_is_the_same_definition() -> None:
     assert scope["job"] == kron.Job.from_dict(document)
     assert text["crontab"].splitlines() == [
         "# A crontab has neither windows nor constraints: this starts at the nominal times.",
+        "# At clock changes cron starts jobs at other times; kron import lists each of a year.",
+        "# cronie and Kron use CRON_TZ; Debian's cron ignores it and uses the host's zone.",
         "CRON_TZ=Europe/Berlin",
         "30 2 * * * /usr/local/bin/my-job",
     ]
@@ -62,6 +69,46 @@ def test_every_copy_is_the_same_definition() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        Typed("30 2 * * mon-fri", "Europe/Berlin", "2h", "around", "normal"),
+        Typed("CRON_TZ=Asia/Tokyo 5-59/20 22-2 * jan-mar *"),
+        Typed("H 3 * * sun"),
+        Typed("0 9 1,15 * fri", "America/New_York"),
+        Typed("@hourly"),
+    ],
+    ids=lambda typed: typed.cron,
+)
+def test_every_copy_that_is_read_back_has_the_same_starts(typed: Typed, tmp_path: Path) -> None:
+    shown = playground_of(typed, NOW)
+    text, periods = copies(shown), [each.period_id for each in shown.coming]
+    for name, file in (("YAML", "jobs.yaml"), ("JSON", "jobs.json")):
+        (tmp_path / file).write_text(text[name])
+        (job,) = load_jobs(str(tmp_path / file))
+        assert next_times(job.schedule, len(periods)) == periods
+        decisions = [kron.decide(job, datetime.fromisoformat(period)).to_dict() for period in periods]
+        assert [each["chosen_time"] for each in decisions] == [each.fires.iso for each in shown.coming]
+    (entry,) = parse_crontab(text["crontab"])
+    assert next_times(kron.Schedule(entry.expression, entry.timezone), len(periods)) == periods
+
+
+def next_times(schedule: kron.Schedule, count: int) -> list[str]:
+    times, at = list[str](), NOW // 1000
+    for _ in range(count):
+        following = schedule.plan.next_after(at)
+        assert following is not None
+        times.append(rfc3339(following))
+        at = following
+    return times
+
+
+def test_a_job_of_every_boot_has_no_time_in_its_copies() -> None:
+    shown = playground_of(Typed("@reboot"), NOW)
+    assert (shown.sentence, shown.findings, shown.coming) == ("At every boot of the host", [], [])
+    assert copies(shown)["crontab"] == "@reboot /usr/local/bin/my-job\n"
+
+
 def test_an_expression_without_a_crontab_says_so() -> None:
     assert "No crontab has these times" in copies(playground_of(Typed("0 0 LW * *"), NOW))["crontab"]
 
@@ -71,4 +118,6 @@ def test_every_problem_names_its_field() -> None:
     paths = [problem.path for problem in playground_of(typed, NOW).problems]
     assert paths[:2] == ["parameters", "constraints"]
     assert {"schedule", "timezone"} <= set(paths)
+    (problem,) = playground_of(Typed("0 9 * * *", parameters='{"shape": 3}'), NOW).problems
+    assert problem.path == "parameters"
     assert "never" in str(playground_of(Typed("0 0 30 2 *"), NOW).problems[0]).lower()

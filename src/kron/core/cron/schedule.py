@@ -165,12 +165,17 @@ class Schedule:
         first, stop = seconds_from(start), seconds_from(end)
         return map(datetime_of, seconds_between(self.plan, first, stop))
 
+    @property
+    def sentence(self) -> str:
+        """Return one English sentence, without a full stop, that describes exactly the times."""
+        return "At every boot of the host" if self.is_boot else self.expression.describe()
+
     def describe(self) -> str:
         """Return one English sentence with the times, the zone, and the non-default DST options."""
         from kron.core.cron.explain import describe_expression
 
         if self.is_boot:
-            return "at every boot of the host"
+            return self.sentence
         sentence = describe_expression(self.expression, self.timezone)
         if self.dst_gap != SKIP:
             sentence += "; times skipped by a clock change run once, right after it"

@@ -395,7 +395,7 @@ def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int, budget: CpuBudge
     last = max([0 if is_last else first + A_YEAR_AHEAD, *(time + 1 for time, _ in periods)])
     changes = changes_ahead(schedule, first, last if policy.end_at is None else min(last, policy.end_at + 1))
     return {
-        "sentence": schedule.expression.describe(),
+        "sentence": schedule.sentence,
         "timezone": schedule.timezone,
         "times": [{"run_at": rfc3339(time), "fire_at": time_text(fires)} for time, fires in periods],
         "clock_changes": [_clock_change_view(line) for line in changes if line.note is not None],

@@ -65,7 +65,7 @@ def _state_of(
         "launcher": redact_launcher(job.launcher),
         "applied_set": job.applied_set,
         "notify": notify_view(job),
-        "sentence": compiled.job.schedule.expression.describe(),
+        "sentence": compiled.job.schedule.sentence,
         "failures": job.failures,
         "last_start_at": time_text(job.last_start_at),
         "last_success_at": time_text(job.last_success_at),

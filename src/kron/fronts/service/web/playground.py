@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import yaml
 
+from kron.core.cron.schedule import UTC
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.job.distribution import KINDS
 from kron.core.job.job import Job
@@ -78,18 +79,18 @@ def playground_of(typed: Typed, now: int) -> Playground:
     state = JobState(record)
     coming = coming_of(state, now)
     schedule = compiled_job(record.definition, record.identity).job.schedule
-    findings = lint_schedule(
-        typed.cron, LintContext(now=now // 1000, timezone=typed.zone or None, identity=IDENTITY)
-    )
+    context = LintContext(now=now // 1000, timezone=typed.zone or None, identity=IDENTITY)
+    findings = [] if schedule.is_boot else lint_schedule(typed.cron, context)
+    notes = notes_of(record, now)
     return Playground(
         [],
-        schedule.expression.describe(),
+        schedule.sentence,
         findings,
         coming,
-        notes_of(record, now),
+        notes,
         day_of(state, now),
         _window(job, now),
-        copies_of(job, document),
+        copies_of(job, document, changes=bool(notes)),
     )
 
 
@@ -100,6 +101,8 @@ def _document(typed: Typed, problems: list[Problem]) -> Document:
         document["timezone"] = typed.zone
     if typed.window:
         document["window"] = {"mode": typed.mode or MODES[0], "duration": typed.window}
+    if typed.parameters and not typed.distribution:
+        problems.append(Problem("parameters", typed.parameters, "choose the distribution that has them"))
     if typed.distribution:
         parameters = _read("parameters", typed.parameters, problems)
         document["distribution"] = {"name": typed.distribution, **parameters}
@@ -132,14 +135,17 @@ def _window(job: Job, now: int) -> WindowChart | None:
 # --- copies --------------------------------------------------------------------------------------
 
 
-def copies_of(job: Job, document: Document) -> list[Copy]:
-    """Return a definition as a job file, as JSON, in Python, as a crontab and for Kubernetes."""
+def copies_of(job: Job, document: Document, *, changes: bool) -> list[Copy]:
+    """Return a definition as a job file, as JSON, in Python, as a crontab and for Kubernetes.
+
+    `changes` says whether clock changes of its zone affect it.
+    """
     python = pformat(document, width=88, sort_dicts=False)
     return [
         Copy("YAML", yaml.safe_dump({"jobs": [document]}, sort_keys=False, allow_unicode=True)),
         Copy("JSON", json.dumps({"jobs": [document]}, indent=2, ensure_ascii=False)),
         Copy("Python", f"import kron\n\njob = kron.Job.from_dict(\n{_indented(python)}\n)\n"),
-        Copy("crontab", _crontab(job)),
+        Copy("crontab", _crontab(job, changes=changes)),
         Copy("Kubernetes", yaml.safe_dump(_manifest(document), sort_keys=False, allow_unicode=True)),
     ]
 
@@ -148,15 +154,22 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _crontab(job: Job) -> str:
+def _crontab(job: Job, *, changes: bool) -> str:
     """Return a crontab with the same nominal times, and say what it cannot express."""
-    text = strict_text(job.schedule.expression)
+    schedule = job.schedule
+    if schedule.is_boot:
+        return f"{schedule.text} {COMMAND}\n"
+    text = strict_text(schedule.expression)
     if text is None:
         return "# No crontab has these times: they need Kron's dialect.\n"
-    lines = [f"CRON_TZ={job.schedule.timezone}", f"{text} {COMMAND}"]
+    lines = []
     if job.window.bounds(0) != (0, 0) or job.constraints.applied:
-        lines.insert(0, "# A crontab has neither windows nor constraints: this starts at the nominal times.")
-    return "\n".join(lines) + "\n"
+        lines.append("# A crontab has neither windows nor constraints: this starts at the nominal times.")
+    if changes:
+        lines.append("# At clock changes cron starts jobs at other times; kron import lists each of a year.")
+    if schedule.timezone != UTC:
+        lines.append("# cronie and Kron use CRON_TZ; Debian's cron ignores it and uses the host's zone.")
+    return "\n".join([*lines, f"CRON_TZ={schedule.timezone}", f"{text} {COMMAND}"]) + "\n"
 
 
 def _manifest(document: Document) -> Document:

@@ -257,7 +257,7 @@ def row_of(listed: FoundJob, state: JobState, following: NextStart, newest: list
     marks = [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)]
     return Row(
         job.identity,
-        schedule.expression.describe(),
+        schedule.sentence,
         schedule.text,
         schedule.timezone,
         None if start_at is None else moment_of(start_at, zone, now),
