@@ -34,8 +34,8 @@ CACHE = ROOT / ".cache" / "mutation"
 MAP, REPORT = CACHE / "map.json", CACHE / "report.json"
 ROOMS = ("app", "stores", "launchers", "fronts/service/auth")
 # The tests that run these rooms; the fast tier of each.
-TESTS = ("tests/app", "tests/stores", "tests/launchers", "tests/service", "tests/runtime", "tests/telemetry",
-         "tests/embed", "tests/cli/test_token.py", "tests/cli/test_service.py")  # fmt: skip
+TESTS = ["tests/app", "tests/stores", "tests/launchers", "tests/service", "tests/runtime", "tests/telemetry",
+         "tests/embed", "tests/cli/test_token.py", "tests/cli/test_service.py"]  # fmt: skip
 FAST_TIER = ("-m", "not slow", "--hypothesis-profile=fast")
 # Tests of one mutant take at most this long by the map; the shortest come first.
 MAX_TESTS_S = 40.0
@@ -117,8 +117,8 @@ class CoverageMap(NamedTuple):
 # --- the map of tests --------------------------------------------------------------------------------
 
 
-def measure(workers: int) -> None:
-    """Run the tests once under coverage, and write which of them run which line."""
+def measure(workers: int, tests: list[str]) -> None:
+    """Run tests once under coverage, and write which of them run which line."""
     shutil.rmtree(CACHE / "data", ignore_errors=True)
     (CACHE / "data").mkdir(parents=True)
     config = CACHE / "coverage.ini"
@@ -131,7 +131,7 @@ def measure(workers: int) -> None:
         "COVERAGE_PROCESS_START": str(config),
     }
     subprocess.run(
-        [sys.executable, *words, *FAST_TIER, *TESTS], cwd=ROOT, env=os.environ | variables, check=False
+        [sys.executable, *words, *FAST_TIER, *tests], cwd=ROOT, env=os.environ | variables, check=False
     )
     MAP.write_text(json.dumps({"seconds": _durations(), "lines": dict(_lines(config))}))
     print(f"[mutation] wrote {MAP.relative_to(ROOT)}")
@@ -316,10 +316,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="which sample")
     parser.add_argument("--retry", action="store_true", help="run survivors again")
     parser.add_argument("--measure", action="store_true", help="measure again which test runs which line")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="the files and folders that are measured")
     parser.add_argument("--workers", type=int, default=2, help="processes that measure")
     options = parser.parse_args()
     if options.measure or not MAP.exists():
-        measure(options.workers)
+        measure(options.workers, options.tests)
     wanted = options.module or list(ROOMS)
     mutants = sample_of(wanted, options.sample or None, options.seed)
     results = hunt(mutants, retry=options.retry)

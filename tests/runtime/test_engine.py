@@ -185,6 +185,13 @@ async def test_a_callback_is_called_at_its_time_and_its_end_is_on_record(rig: Ri
     assert [run.ended_at for run in runs] == [1000 * (NOON_S + 60 * number) for number in (1, 2, 3)]
 
 
+async def test_a_loop_is_idle_for_as_long_as_nothing_is_due(rig: Rig) -> None:
+    await rig.add(job_of())
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE + SECOND)
+    assert [rig.engine.is_idle(for_ms) for for_ms in (0, 59_000, 59_001)] == [True, True, False]
+
+
 async def test_a_callback_that_raises_has_failed(rig: Rig) -> None:
     await rig.add(job_of(), callback=fails)
     await rig.run()

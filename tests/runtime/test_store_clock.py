@@ -211,6 +211,8 @@ def test_a_comparison_holds_for_the_lookahead_and_ends_when_the_clocks_agree() -
     assert (compared.holds, health.clock_off_ms) == (False, -HOUR_MS)
     compared.compare(time.wall(), time.wall())
     assert (health.clock_off_ms, journal.events) == (0, ["clock_off", "clock_agrees"])
+    compared.compare(time.wall(), time.wall() - HOUR_MS)
+    assert compared.is_ahead, "a clock that was right in between is waited for again"
     assert level_of("clock_off") > level_of("clock_agrees")
 
 

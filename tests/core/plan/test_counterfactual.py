@@ -241,7 +241,7 @@ def test_all_periods_that_would_have_ended_otherwise_are_named() -> None:
     answer = other_outcomes(records, what_if(["overlap=queue", "duration=5s"]), now=world.now)
     skipped = {run.nominal_time for run in records.runs if run.outcome is Outcome.SKIPPED}
     assert NOON + 120 in skipped
-    assert answer.periods == len(records.runs)
+    assert (answer.periods, answer.since) == (len(records.runs), records.job.born_at // 1000)
     assert {each.nominal_time for each in answer.changed} >= skipped
     assert answer.changed[-1] == (NOON + 120, Outcome.SKIPPED, Outcome.EXECUTED)
     assert [each.nominal_time for each in answer.changed] == sorted(

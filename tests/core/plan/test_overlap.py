@@ -1,13 +1,16 @@
 """What happens to a period while an earlier execution is active, policy by policy."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from kron.core.cron.schedule import Schedule
 from kron.core.job.policy import OnOrphan, Overlap
+from kron.core.plan.backlog import MAX_PLANNED_PER_WAKE
 from kron.core.plan.overlap import DID_NOT_END, REPLACED_RUNS_ON
 from kron.core.plan.plan import plan
-from kron.core.plan.record import Result, key_of
+from kron.core.plan.record import Result, RunStatus, key_of
 from kron.core.plan.registration import edit
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.plan.step import Snapshot
@@ -98,6 +101,22 @@ def test_the_buffered_period_starts_when_the_active_one_ends() -> None:
     made.end_period(nth(1))
     assert seen(made) == ["SUCCESS due", "SKIPPED coalesced", "STARTED due"]
     assert made.starts[-1][0] == made.now
+
+
+@pytest.mark.parametrize("is_active", [False, True], ids=["idle", "while a run is active"])
+def test_of_more_periods_than_one_wake_plans_the_newest_alone_is_buffered(is_active: bool) -> None:
+    job = replace(EVERY_MINUTE, schedule=Schedule("* * * * * *"))
+    policy = {"deadline": None, "overlap": Overlap.BUFFER_ONE, "jitter_ms": 1}
+    made = World(with_policy(job, **policy), 1000 * NOON + 1)
+    made.wake()
+    if is_active:
+        made.ask()
+    made.oversleep(1000 * (MAX_PLANNED_PER_WAKE + 500))
+    newest = max(made.rows().values(), key=lambda run: run.nominal_time)
+    assert newest.nominal_time >= NOON + MAX_PLANNED_PER_WAKE + 499
+    status = RunStatus.PENDING if is_active else RunStatus.STARTED
+    assert [run for run in made.rows().values() if run.status is not RunStatus.SKIPPED] == [newest]
+    assert newest.status is status
 
 
 def test_waiting_in_a_queue_counts_against_the_deadline() -> None:
