@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunStatus
 from kron.core.plan.report import RunEvent
 from kron.core.plan.step import Change, WriteResult
-from kron.runtime.journal import LogJournal, TraceJournal
+from kron.runtime.journal import MAX_LINES, WINDOW_S, LogJournal, TraceJournal
+from kron.telemetry.decision_log import DecisionLog
 from tests.engine_world import World
 
 NOON = 1_780_315_200
@@ -92,3 +95,68 @@ def test_what_somebody_should_know_of_is_a_warning(caplog: pytest.LogCaptureFixt
         ("WARNING", 'store_failed {"error": "disk full"}'),
         ("INFO", 'something_else {"x": 1}'),
     ]
+
+
+# --- log lines -------------------------------------------------------------------------------------
+
+
+class Lines(logging.Handler):
+    """Keeps the messages of a logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[logging.Logger, Lines, list[float]]]:
+    """Return a logger, its lines, and the time that its records have."""
+    logger, lines, now = logging.getLogger("kron.test_journal"), Lines(), [1000.0]
+    logger.addHandler(lines)
+    make = logger.makeRecord
+
+    def dated(*words: Any) -> logging.LogRecord:
+        record = make(*words)
+        record.created = now[0]
+        return record
+
+    monkeypatch.setattr(logger, "makeRecord", dated)
+    yield logger, lines, now
+    logger.removeHandler(lines)
+
+
+@pytest.mark.parametrize("kind", [LogJournal, DecisionLog])
+def test_an_event_without_end_does_not_fill_a_disk_with_its_lines(
+    logged: tuple[logging.Logger, Lines, list[float]], kind: type[LogJournal] | type[DecisionLog]
+) -> None:
+    """Row 8 of our list of complaints."""
+    logger, lines, now = logged
+    journal = kind(logger)
+    for number in range(1000):
+        journal.note("store_failed", {"number": number})
+        now[0] += 0.05
+    assert lines.lines == [f'store_failed {{"number": {number}}}' for number in range(MAX_LINES)]
+    journal.note("clock_jumped", {})
+    assert lines.lines[MAX_LINES:] == ["clock_jumped {}"], "each event is counted apart"
+    now[0] = 1000.0 + WINDOW_S
+    journal.note("store_failed", {"number": 1000})
+    journal.note("store_failed", {"number": 1001})
+    assert lines.lines[-2:] == [
+        f'store_failed {{"left_out": {1000 - MAX_LINES}, "number": 1000}}',
+        'store_failed {"number": 1001}',
+    ]
+
+
+def test_a_clock_that_is_set_back_does_not_silence_the_log(
+    logged: tuple[logging.Logger, Lines, list[float]],
+) -> None:
+    logger, lines, now = logged
+    journal = LogJournal(logger)
+    for _ in range(2 * MAX_LINES):
+        journal.note("store_failed", {})
+    now[0] = 10.0
+    journal.note("store_failed", {})
+    assert lines.lines[-1] == f'store_failed {{"left_out": {MAX_LINES}}}'

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kron.core.redaction import Redactor
 from kron.fronts.service.auth.principal import PROGRAM, acting_as, current_request_id
 from kron.fronts.service.settings import Settings, secrets_of
-from kron.telemetry.decision_log import STARTED, DecisionLines, EngineEvent, LogEntry
+from kron.runtime.journal import EngineEvent
+from kron.telemetry.decision_log import STARTED, DecisionLines, LogEntry
 from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kron.testing.contract.sample import a_job, a_run
 from tests.strategies import law

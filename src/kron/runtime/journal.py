@@ -21,6 +21,8 @@ WARNINGS = frozenset(
         "notification_failed",
     }
 )  # fmt: skip
+# The most lines of one event in a window of so many seconds.
+MAX_LINES, WINDOW_S = 20, 60.0
 # Events that say that the host's clock is or was wrong, and those about it.
 ERRORS = frozenset({"clock_behind", "clock_moved_forward", "clock_off"})
 CLOCK_EVENTS = ERRORS | {"clock_corrected", "clock_agrees"}
@@ -38,18 +40,57 @@ def level_of(event: str) -> int:
     return logging.WARNING if event in WARNINGS else logging.INFO
 
 
+class EngineEvent:
+    """An event of the engine as the message of a log record."""
+
+    __slots__ = ("event", "fields")
+
+    def __init__(self, event: str, fields: Mapping[str, object]) -> None:
+        self.event = event
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.event} {json.dumps(self.fields, default=str, sort_keys=True)}"
+
+
+class LimitedLog:
+    """Writes events of the engine; of each event at most MAX_LINES in WINDOW_S, so that none fills a disk.
+
+    The next line after that has the number of those that were left out, as `left_out`.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        # When the present window of each event began, and how many events it has had.
+        self._windows: dict[str, tuple[float, int]] = {}
+
+    def write(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line, unless the event had too many."""
+        level = level_of(event)
+        if not self._logger.isEnabledFor(level):
+            return
+        name, message = self._logger.name, EngineEvent(event, fields)
+        record = self._logger.makeRecord(name, level, __file__, 0, message, (), None)
+        since, count = self._windows.get(event, (record.created, 0))
+        if not 0 <= record.created - since < WINDOW_S:
+            since, left_out, count = record.created, max(0, count - MAX_LINES), 0
+            record.msg = EngineEvent(event, {**fields, "left_out": left_out}) if left_out else message
+        self._windows[event] = since, count + 1
+        if count < MAX_LINES:
+            self._logger.handle(record)
+
+
 class LogJournal:
     """Counts every outcome by its reason, and writes a structured line for each at level debug."""
 
     def __init__(self, logger: logging.Logger = LOGGER) -> None:
         self._logger = logger
+        self._events = LimitedLog(logger)
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
-        level = level_of(event)
-        if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
+        self._events.write(event, fields)
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Count written changes, and log them at level debug."""

@@ -21,7 +21,7 @@ from kron.core.redaction import NO_SECRETS, Redactor
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.time.zone import tzdata_version
-from kron.runtime.journal import level_of
+from kron.runtime.journal import LimitedLog
 
 LOGGER = logging.getLogger("kron.engine")
 PLANNED, ASKED, STARTED, DROPPED, ENDED, NOTED = "planned", "asked", "started", "dropped", "ended", "noted"
@@ -147,19 +147,6 @@ class DecisionLines:
         return "\n".join(self.texts(NO_SECRETS))
 
 
-class EngineEvent:
-    """An event of the engine as the message of a log record."""
-
-    __slots__ = ("event", "fields")
-
-    def __init__(self, event: str, fields: Mapping[str, object]) -> None:
-        self.event = event
-        self.fields = fields
-
-    def __str__(self) -> str:
-        return f"{self.event} {json.dumps(self.fields, default=str, sort_keys=True)}"
-
-
 # --- the log -------------------------------------------------------------------------------------------
 
 
@@ -173,13 +160,12 @@ class DecisionLog:
         request_of: Callable[[RunRecord], str | None] = lambda _: None,
     ) -> None:
         self._logger = logger
+        self._events = LimitedLog(logger)
         self._request_of = request_of
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Log one event of the engine."""
-        level = level_of(event)
-        if self._logger.isEnabledFor(level):
-            self._logger.log(level, EngineEvent(event, fields))
+        self._events.write(event, fields)
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Log a line for each run of a commit, and one for all periods that were dropped together."""

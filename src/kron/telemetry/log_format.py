@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from kron.core.errors import one_line
 from kron.core.redaction import Redactor
-from kron.telemetry.decision_log import DecisionLines, EngineEvent
+from kron.runtime.journal import EngineEvent
+from kron.telemetry.decision_log import DecisionLines
 from kron.telemetry.request_trail import CurrentRequest, no_request
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
