@@ -45,3 +45,28 @@ def test_the_reports_about_some_jobs_are_taken_up_to_an_instant_and_all_others_s
     taken = inbox.take_of(names, until)
     assert [one.at for one in taken] == [at for at in times if f"job {at}" in names and at <= until]
     assert [one.at for one in inbox.reports] == [at for at in times if f"job {at}" not in names or at > until]
+
+
+@given(
+    names=st.lists(st.sampled_from("abcd")),
+    jobs=st.integers(1, 4),
+    limit=st.integers(1, 9),
+    now=st.integers(0, 20),
+)
+@example(names=list("abcabcabc"), jobs=2, limit=9, now=20)
+@example(names=list("abcabcabc"), jobs=1, limit=2, now=20)
+def test_all_reports_about_some_jobs_are_taken_in_order_and_none_is_lost(
+    names: list[str], jobs: int, limit: int, now: int
+) -> None:
+    inbox, sent = Inbox(), [report(at)._replace(identity=name) for at, name in enumerate(names)]
+    inbox.reports += sent
+    taken = inbox.take_jobs(jobs, limit, now)
+    assert len(taken) <= limit
+    assert len({one.identity for one in taken}) <= jobs
+    assert sorted([*taken, *inbox.reports], key=lambda one: one.at) == sent
+    for name in "abcd":
+        of_job = [one for one in sent if one.identity == name]
+        assert [one for one in (*taken, *inbox.reports) if one.identity == name] == of_job
+    if len(taken) < limit:
+        of_taken = {one.identity for one in taken}
+        assert not [one for one in inbox.reports if one.identity in of_taken and one.at <= now]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,11 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch, RunEvent, RunReport
-from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, WriteResult
+from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, LoadResult, WriteResult
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.launch import user_of
 from kron.ports import ReportSink, Store
+from kron.runtime import turns
 from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.runtime.journal import LogJournal
 from kron.runtime.turns import (
@@ -419,3 +421,41 @@ def test_a_batch_reads_fewer_jobs_where_each_has_many_open_runs() -> None:
         limit.saw([a_state("ann")])
         sizes.append(limit.fitting(MAX_STEP))
     assert sizes == [2, 4, 8, 16, 32, 64, 128, 256, 512, MAX_STEP, MAX_STEP]
+
+
+class CountingStore(SqliteStore):
+    """Counts the open runs that are read for reports."""
+
+    read = 0
+
+    async def load(self, *words: Any, **options: Any) -> LoadResult:
+        loaded = await super().load(*words, **options)
+        if options.get("named"):
+            self.read += sum(len(state.runs) for state in loaded.cases)
+        return loaded
+
+
+async def test_the_open_runs_of_a_job_are_read_once_for_all_their_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch reads few of the jobs, and then writes all that happened to their runs."""
+    monkeypatch.setattr(turns, "MAX_READ_RUNS", 60)
+    store = CountingStore()
+    async with stage_on(store) as stage:
+        jobs = [job_of(f"job {number}", "* * * * * *") for number in range(6)]
+        await stage.add(*jobs, script=[Step.LOSE] * 30)
+        await stage.run()
+        await stage.until(NOON + 30 * SECOND)
+        held = sorted(stage.launcher.running, key=lambda run: run.nominal_time)
+        assert len(held) == 6 * 30
+        # From the first reports on, a batch reads fewer of them.
+        for ended in held[:6], held[6:]:
+            store.read = 0
+            for run in ended:
+                stage.engine.report(
+                    RunReport(run.identity, run.key, run.attempt, RunEvent.SUCCESS, stage.now)
+                )
+            await stage.advance(timedelta(0))
+        assert not any(state.runs for state in await store.cases(SPACE, [job.identity for job in jobs]))
+        assert store.read <= 2 * len(held)
+    await store.close()

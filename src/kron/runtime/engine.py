@@ -439,14 +439,15 @@ class Engine:
         """Write the reports up to an instant in batches; between two, start the due jobs of other tenants."""
         turns = self._shared_turns()
         for _ in range(MAX_REPORT_BATCHES):
-            limit = self._report_limit.fitting(BATCH if turns is None else turns.step)
-            reports = self._inbox.take(limit, now)
+            limit = BATCH if turns is None else turns.step
+            jobs = self._report_limit.fitting(limit)
+            reports = self._inbox.take_jobs(jobs, limit, now)
             if not reports:
                 # A run that ends after the wake began is written after the starts of this wake.
                 return
             began = self._clock.monotonic()
             changes = await self._write_reports(ownership, reports, now)
-            if self._draining or len(reports) < limit:
+            if self._draining or len(reports) < jobs:
                 continue
             turns = turns or await self._turns(ownership, changes)
             if turns is not None:

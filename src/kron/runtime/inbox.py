@@ -26,6 +26,16 @@ class Inbox:
             taken.append(self.reports.popleft())
         return taken
 
+    def take_jobs(self, jobs: int, limit: int, until: int) -> list[RunReport]:
+        """Remove and return reports up to an instant: all about the first `jobs` jobs, at most `limit`."""
+        if jobs >= limit:
+            return self.take(limit, until)
+        first = self.take(jobs, until)
+        others = self.take_of(frozenset(report.identity for report in first), until)
+        fitting = limit - len(first)
+        self.put_back(others[fitting:])
+        return [*first, *others[:fitting]]
+
     def take_of(self, names: Collection[str], until: int) -> list[RunReport]:
         """Remove and return all reports about some jobs up to an instant."""
         taken = [report for report in self.reports if report.identity in names and report.at <= until]
