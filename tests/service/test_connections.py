@@ -27,9 +27,10 @@ def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 def test_the_answer_over_one_connection_too_many_has_the_security_headers() -> None:
-    released = threading.Event()
+    released, received = threading.Event(), threading.Semaphore(0)
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        received.release()
         await asyncio.to_thread(released.wait, PATIENCE_S)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
@@ -40,8 +41,12 @@ def test_the_answer_over_one_connection_too_many_has_the_security_headers() -> N
         thread.start()
         try:
             port = listening.getsockname()[1]
-            with connected(port, 2), connected(port, 1) as (refused,):
-                head, _, body = refused.makefile("rb").read().decode().partition("\r\n\r\n")
+            with connected(port, 2):
+                # A request is refused by the connections that are open when it is read.
+                assert received.acquire(timeout=PATIENCE_S)
+                assert received.acquire(timeout=PATIENCE_S)
+                with connected(port, 1) as (refused,):
+                    head, _, body = refused.makefile("rb").read().decode().partition("\r\n\r\n")
                 released.set()
         finally:
             server.should_exit = True

@@ -5,6 +5,7 @@ and in the log.
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -202,13 +203,19 @@ async def test_page_cli_api_and_log_tell_the_same_story(
         assert line in log, line
 
 
+async def page_told(scene: Scene, **place: str) -> str:
+    """Return the page of a period with the times of its sentences as instants."""
+    page = (await scene.web.get("/ui/period", params=place)).text
+    return unescape(re.sub(r'<time datetime="([^"]+)"[^>]*>[^<]*</time>', r"\1", page))
+
+
 async def assert_told(
     scene: Scene, capfd: pytest.CaptureFixture[str], identity: str, period: str, headline: str
 ) -> None:
     """Fail unless API, page and command line tell a headline, and the same facts in the same order."""
     answer = (await scene.web.get(f"/schedules/{identity}/periods/{period}/why")).json()
     assert answer["headline"] == headline, (identity, period)
-    page = unescape((await scene.web.get("/ui/period", params={"id": identity, "at": period})).text)
+    page = await page_told(scene, id=identity, at=period)
     shown, facts = await cli(scene, capfd, identity, period)
     sentences = [fact["sentence"] for fact in answer["facts"]]
     assert [fact["sentence"] for fact in facts["facts"]] == sentences
@@ -279,7 +286,7 @@ async def test_another_policy_is_answered_on_page_cli_and_api_alike(
         headline, "executed", {"catchup": "all"},
     )  # fmt: skip
     place = {"id": "minutely", "at": "2026-03-28T12:02:00Z", **asked}
-    page = unescape((await scene.web.get("/ui/period", params=place)).text)
+    page = await page_told(scene, **place)
     assert f"{headline.capitalize()[:1]}{headline[1:]}." in page
     capfd.readouterr()
     words = ("why", "minutely", "2026-03-28T12:02:00Z", "--if", "catchup=all", "--store", scene.url, "--utc")
@@ -342,7 +349,7 @@ async def told_alike(
 ) -> None:
     answer = (await scene.web.get(f"/schedules/{identity}/periods/{period}/why")).json()
     assert answer["headline"] == headline
-    page = unescape((await scene.web.get("/ui/period", params={"id": identity, "at": period})).text)
+    page = await page_told(scene, id=identity, at=period)
     shown, _ = await cli(scene, capfd, identity, period)
     assert f"{headline[:1].upper()}{headline[1:]}" in page
     assert f"{headline[:1].upper()}{headline[1:]}" in shown
