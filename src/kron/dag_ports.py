@@ -19,7 +19,7 @@ from kron.core.dag.record import (
     DagTask,
 )
 
-# The user of DAGs that name none; it shares with nobody.
+# The user of DAGs that name none: a tenant of its own.
 DEFAULT_USER = "kron"
 
 

@@ -286,7 +286,7 @@ class Worker:
         return self.store.watch(self.namespace, self._called.set)
 
     async def _is_asked_to_drain(self) -> bool:
-        """Say whether a person asked this worker to drain; while the store fails, what was known."""
+        """Say whether a person asked this worker to drain; while the store fails, the last answer holds."""
         self._was_called = False
         now = (self.clock.now() - EPOCH) // MILLISECOND
         with suppress(StoreError), self.clock.working():
@@ -337,7 +337,7 @@ class Worker:
         until, is_over, was_notified = self._tick_end(), False, False
         while not (self._is_leaving or is_over):
             news = await self._news()
-            # A store without notifications has news whenever anybody writes: then the tick is soon enough.
+            # A store without notifications has news after every write: then the tick is soon enough.
             if news.leases or (news.drains and was_notified):
                 return
             is_over = await self._wait(until)

@@ -1,4 +1,4 @@
-"""Shows when the host's clock is wrong, by itself or beside the store's, and corrects the records."""
+"""Detects a wrong clock of the host, alone or beside the store's, and corrects the records."""
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
@@ -250,7 +250,7 @@ class StoreClock:
 
 
 def sentence_of(off_ms: int) -> str:
-    """Return what is wrong with the host's clock, and what to do."""
+    """Return the fault of the host's clock, and its remedy."""
     by = timedelta(seconds=abs(off_ms) // 1000)
     how = "ahead of" if off_ms > 0 else "behind"
     return f"this host's clock is {by} {how} the database's; set the wrong one of them"

@@ -552,7 +552,7 @@ class Engine:
         for _ in range(MAX_INTERLUDES):
             now, began = self.now(), self._clock.monotonic()
             if self._draining or now - since > self.limits.lookahead_ms:
-                # After a jump of the clock only a wake can judge what is due.
+                # After a jump of the clock only a wake can judge which jobs are due.
                 return
             tenants = turns.over_share()
             limit = self._others_limit.fitting(FIRST_BATCH)

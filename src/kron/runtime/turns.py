@@ -17,7 +17,7 @@ STEP_S = 0.05
 MIN_STEP, FIRST_STEP, MAX_STEP = 64, 250, 1_000
 # How many open runs a batch reads with its jobs, about as many as are read in STEP_S.
 MAX_READ_RUNS = 4_000
-# The part of a burst's time that the search for due jobs of other tenants may take: one in so many seconds.
+# The search for due jobs of other tenants may take one second of this many in a burst.
 SEARCH_PART = 5
 # How many jobs a second of planning counts as: an ordinary job takes a tenth of a millisecond.
 JOBS_PER_S = 10_000

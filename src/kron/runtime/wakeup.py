@@ -181,7 +181,7 @@ class Pacer:
         self._planned += [(now, change) for change in changes if change.caught_up or change.waiting]
 
     def settle(self, changes: Sequence[Change], stale_jobs: frozenset[str]) -> None:
-        """Keep what was written of some planned changes, and forget what was refused."""
+        """Keep those of some planned changes that were written, and forget those that were refused."""
         if self._planned:
             settled = set(map(id, changes))
             self._keep([each for each in changes if each.job.identity not in stale_jobs])

@@ -440,7 +440,7 @@ class DagWorker:
                 self._forget(execution)
 
     async def _record(self, run_id: str, decide: Callable[[DagState], DagChange | None]) -> None:
-        """Write what is decided about the present state of a run; a stale decision writes nothing."""
+        """Commit a decision about the present state of a run; a stale decision writes nothing."""
         for _ in range(MAX_TRIES):
             state = await self._store.state(run_id)
             change = None if state is None else decide(state)

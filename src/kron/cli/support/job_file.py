@@ -406,7 +406,7 @@ def _days_of(days: object, path: str, folder: Path, problems: list[Problem]) -> 
 
 
 def _ical_days(file: str, text: str) -> tuple[list[str], str | None]:
-    """Return the days of an iCalendar file, or what is wrong with it."""
+    """Return the days of an iCalendar file, or its fault."""
     try:
         return [str(days) for days in parse_icalendar(text)], None
     except InvalidCalendarError as error:
@@ -414,7 +414,7 @@ def _ical_days(file: str, text: str) -> tuple[list[str], str | None]:
 
 
 def _listed_days(file: str, text: str) -> tuple[list[str], str | None]:
-    """Return the days of a text file with one to a line, or what is wrong with it."""
+    """Return the days of a text file with one to a line, or its fault."""
     lines = [line.partition("#")[0].strip() for line in text.split("\n")]
     dates = [line for line in lines if line]
     return dates, next(_faults(file, lines), None) if dates else f"{file}: the file has no days"

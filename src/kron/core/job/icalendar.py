@@ -104,7 +104,7 @@ def _unfolded(text: str) -> Iterator[_Property]:
 
 
 def _events(properties: list[_Property]) -> Iterator[_CalendarEvent]:
-    """Yield the events; what is nested in them (alarms), and other components, is passed over."""
+    """Yield the events; components nested in them (alarms), and others, are ignored."""
     open_parts: list[str] = []
     event: _CalendarEvent | None = None
     for line in properties:

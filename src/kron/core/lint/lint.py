@@ -33,7 +33,7 @@ RATE = 3600
 
 # A start is late by whole seconds.
 SECOND_LATE = timedelta(seconds=1)
-# Catch-up judges periods that are later than this; earlier ones are due as usual.
+# Catch-up judges periods that are later than this; earlier ones are simply due.
 TAKE_OVER_GRACE = timedelta(milliseconds=LOOKAHEAD_MS)
 
 # The identity for `H` when only the form of an expression matters.

@@ -261,7 +261,7 @@ def _of_run(history: PeriodHistory, run: RunRecord, clock: Fact | None, now: int
 
 
 def _wrong_clock(history: PeriodHistory, now: int) -> Fact | None:
-    """Return what is wrong now with the clock of the worker that owns the job, because of which it waits."""
+    """Return the present fault of the clock of the worker that owns the job, for which the job waits."""
     if history.owner is None:
         return None
     for record in history.excursions:

@@ -91,7 +91,7 @@ def user_of_connection(client: Address, server: Address) -> int | None:
         with suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
                 words = line.split()
-                # A closed socket has no inode, and root's number whoever had it.
+                # A closed socket has no inode, and root's user id whichever user had it.
                 if (words[LOCAL], words[REMOTE]) == (end, other) and words[INODE] != "0":
                     return int(words[UID])
     return None

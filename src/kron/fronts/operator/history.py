@@ -26,7 +26,7 @@ from kron.ports import Clock, Store
 _log = logging.getLogger("kron.operator")
 # Records that wait beyond what the books keep; further ones are dropped. KronJobs of one transaction.
 MAX_WAITING, BATCH = 20_000, 100
-# How long a stop waits for what is not written yet, in seconds.
+# How long a stop waits for unwritten records, in seconds.
 DRAIN_S = 5.0
 BACKOFF = Backoff(
     max_attempts=1_000_000, first_delay=timedelta(milliseconds=200), max_delay=timedelta(seconds=30)
@@ -35,7 +35,7 @@ BACKOFF = Backoff(
 
 @dataclass(slots=True)
 class _Copy:
-    """What is to be written of one KronJob: its book, and the records that the book may not keep."""
+    """The unwritten records of one KronJob: its book, and the records that the book may not keep."""
 
     book: Book
     runs: dict[str, RunRecord] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Copy:
         self.ranges = [each for each in self.ranges if each not in rewind.cut]
 
     def add_later(self, later: "_Copy") -> None:
-        """Add what was recorded after this copy."""
+        """Add the records made after this copy."""
         for key in later.withdrawn_runs:
             self.runs.pop(key, None)
         self.ranges = [each for each in self.ranges if each.first not in later.withdrawn_ranges]
@@ -190,7 +190,7 @@ class HistoryWriter:
                 await sleep_for(self._clock, BACKOFF.delay_after("history", failures) or 0)
 
     def _put_back(self, batch: Mapping[str, _Copy]) -> None:
-        """Keep a batch that was not written, before what was recorded in the meantime."""
+        """Keep a batch that was not written, before the records made in the meantime."""
         for identity, copy in batch.items():
             if identity in self._copies:
                 copy.add_later(self._copies.pop(identity))
@@ -327,7 +327,7 @@ def _owner(job: JobRecord) -> object:
 def _add_records(change: Change, copy: _Copy, recorded: Recorded, base: int) -> None:
     """Add the runs and ranges that a database does not have, or has otherwise, to a change.
 
-    What was withdrawn in the meantime is removed; a run that was withdrawn and recorded again is inserted.
+    Withdrawn records are removed; a run that was withdrawn and recorded again is inserted.
     """
     runs = {key: run._replace(epoch=run.epoch + base) for key, run in copy.all_runs().items()}
     every = (*copy.ranges, *copy.book.ranges)

@@ -240,7 +240,7 @@ class PeriodRuns(TypedDict):
 
 
 class RunOutput(TypedDict):
-    """A part of the output of an attempt, in base64, and what is known of its process.
+    """A part of the output of an attempt, in base64, and the state of its process.
 
     `offset` is where the next part begins; `note` says why there is no output.
     """

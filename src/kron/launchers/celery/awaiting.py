@@ -216,7 +216,7 @@ class AwaitingLauncher(CeleryLauncher):
     # --- owners --------------------------------------------------------------------------------------
 
     async def adopt(self, runs: Sequence[Launch], sink: ReportSink) -> frozenset[str]:
-        """Await the tasks again that were published; whether the others were is looked up meanwhile.
+        """Await the published tasks again; whether the others were published is looked up at the same time.
 
         The take-over does not wait for it: a result backend that hangs would delay the starts of all tenants.
         """

@@ -70,7 +70,7 @@ class CeleryLauncher(RemoteLauncher):
         )
 
     def target_of(self, launch: Launch) -> str:
-        """Return the queue that a task goes to: some brokers keep each of them elsewhere."""
+        """Return the queue of a task: some brokers keep each queue on another node."""
         try:
             return self._queue_of(_settings_of(launch.job.launcher))
         except InputError:

@@ -23,8 +23,8 @@ _log = logging.getLogger("kron.launchers")
 LOCK_S, LOCK_PAUSE_S = 10.0, 0.005
 # A program that has not replied for so long, in seconds, gets no more starts: it may wait for another host.
 STUCK_S = 15.0
-# How many starts a program has in hand when another one is started, how many programs there are at most,
-# and for how long they stay without work, in seconds.
+# The pending starts of a program from which on another one is started, the most programs,
+# and how long an idle one stays, in seconds.
 MANY_STARTS, MAX_PROGRAMS, IDLE_S = 16, 4, 30.0
 # How many bytes of replies are read at once.
 REPLIES_SIZE = 65_536
@@ -81,7 +81,7 @@ class SupervisorPool:
             self._closer = asyncio.get_running_loop().call_later(IDLE_S, self.close_idle)
 
     def _next_program(self) -> "SupervisorProgram":
-        """Return the program with the fewest starts in hand, perhaps a new one."""
+        """Return the program with the fewest pending starts, perhaps a new one."""
         self._left += [program.program for program in self._programs if not program.is_open]
         self._programs = [program for program in self._programs if program.is_open]
         able = [program for program in self._programs if program.silent_s <= self.stuck_s]
@@ -172,7 +172,7 @@ class SupervisorProgram:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it has neither starts nor processes in hand."""
+        """Return whether it has neither pending starts nor running processes."""
         return not self._started and not self._ended
 
     @property
@@ -245,7 +245,7 @@ class SupervisorProgram:
 
     def close(self) -> None:
         """Close the socket: the program ends with its last process."""
-        # What was requested in this iteration of the event loop has not been sent yet.
+        # Requests of this iteration of the event loop have not been sent yet.
         self._on_writable()
         if self._channel is not None:
             self._loop.remove_reader(self._channel.fileno())

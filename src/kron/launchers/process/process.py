@@ -1,4 +1,4 @@
-"""A run as a process: its words, variables and input, its start, and what is known until it has ended."""
+"""A run as a process: its arguments, variables and input, its start, and its state until it has ended."""
 
 import asyncio
 import logging

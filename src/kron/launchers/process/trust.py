@@ -43,7 +43,7 @@ def untrusted(path: str, owner: int = 0) -> str | None:
 
 
 def _untrusted_folder(folder: str) -> str | None:
-    """Return why another user could replace a folder, or one above it; in a sticky one nobody can."""
+    """Return why another user could replace a folder, or one above it; in a sticky one none can."""
     while True:  # each folder is shorter
         found = os.stat(folder)
         if found.st_uid != 0:

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # How large the headers of a request may be, in bytes.
 MAX_HEAD = 32_768
-# How many parts of a body are read whatever their size; of more, each has at least so many bytes on average.
+# Parts of a body that are read whatever their size, and the least average size of more parts, in bytes.
 # A part costs as much time as a kilobyte of a long one.
 FREE_PARTS, MIN_PART = 1_000, 64
 # How many connections are served at once, one more is answered 503, and from when on idle ones make room.

@@ -139,7 +139,7 @@ class LiveUpdates:
             await _set_within(self._times.pace, self._closing)
 
     async def _poll(self) -> None:
-        """Compare the version of the store while anybody watches."""
+        """Compare the version of the store while there are viewers."""
         known: str | None = None
         try:
             while self._streams:

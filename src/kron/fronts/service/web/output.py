@@ -45,7 +45,7 @@ class Style(NamedTuple):
 
 
 class OutputPage(NamedTuple):
-    """The output of an attempt as HTML, how many lines a search found, and what is known of it."""
+    """The output of an attempt as HTML, how many lines a search found, and its state."""
 
     html: Markup
     size: int

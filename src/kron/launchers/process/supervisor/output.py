@@ -119,7 +119,7 @@ def kept_parts(path: str, keep: int) -> tuple[bytes, bytes, int]:
 
 
 def joined(first: bytes, last: bytes, size: int) -> bytes:
-    """Return the parts of an output with a line in the place of what was left out between them."""
+    """Return the parts of an output with a line in place of the omitted middle."""
     left_out = size - len(first) - len(last)
     return first + f"\n[... {left_out} bytes left out ...]\n".encode() + last if first else last
 
@@ -143,7 +143,7 @@ def record_end(request: Request, record: Record) -> bool:
         finally:
             os.close(file)
     except FileNotFoundError:
-        # It was removed with everything else of krond: there is nobody to read it.
+        # It was removed with everything else of krond: there is no reader.
         pass
     except OSError:
         return False

@@ -52,7 +52,7 @@ KEPT = ("id", "record", "output", "max_output", "stdout", "stderr", "cgroup")
 
 
 class SupervisedRun:
-    """A run whose command was started: its request, its record, and what is known of its output."""
+    """A run whose command was started: its request, its record, and the state of its output."""
 
     __slots__ = ("failed_writes", "fault_pipe", "known", "pause", "pid", "record", "request", "trimmed")
 
