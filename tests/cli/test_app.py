@@ -1,5 +1,6 @@
 """The registry of commands: a new command is a file and a line."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def test_every_command_is_a_function_with_help_and_examples(name: str) -> None:
     assert "Examples:" in text
     spellings = {name, name.partition(" ")[2], name.removesuffix(" list")} - {""}
     assert any(f"kron {spelling}" in text for spelling in spellings)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_names_no_python_types(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*name.split(), "--help"]) == GOOD
+    assert not re.search(r"<(?:str|int|float|list|function|read)\b", capsys.readouterr().out)
 
 
 def test_every_group_has_commands() -> None:

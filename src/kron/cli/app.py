@@ -105,7 +105,7 @@ TAKE_EXPRESSION = ("next", "explain")
 COMPLETION = "_KRON_COMPLETE"
 # How typer writes arguments: {NAME} if required, [NAME] if not, which may have brackets and dots already.
 _ARGUMENT = re.compile(r"^(?:\{(.*?)\}|\[(\[.*\])(?:\.{3})?\])((?:\.{3})?)$")
-_TYPE = re.compile(r"(?<=\S) <(?:list\[)?(?:str|int|function|read)\]?>")
+_TYPE = re.compile(r"(?<=\S) <(?:list\[)?(?:str|int(?: range)?|function|read)\]?>")
 HELP = ("-h", "--help")
 # Longer summaries of commands are cut in the list of commands.
 MAX_SUMMARY = 200

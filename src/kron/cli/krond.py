@@ -23,7 +23,7 @@ from kron.fronts.daemon.settings import read_notify_options, secrets_of
 USAGE = """\
 krond runs the jobs of job files on this host: at their times, once, with their output kept.
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
-`kron status`, `kron runs`, `kron why` and `kron logs` ask it; `krond install --help` is about systemd.
+`kron status`, `kron runs`, `kron why` and `kron logs` query it; `krond install --help` explains its unit.
 """
 # The packages of the extra `service` that the pages need.
 PAGES_NEED = ("fastapi", "uvicorn", "jinja2", "prometheus_client")

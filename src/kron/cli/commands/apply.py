@@ -33,7 +33,7 @@ Prune = Annotated[
     bool, typer.Option("--prune", help="Delete schedules of the set that no file has any more.")
 ]
 SetName = Annotated[
-    str, typer.Option("--set", metavar="NAME", help="The set that the files are: what --prune deletes from.")
+    str, typer.Option("--set", metavar="NAME", help="Name of the set of schedules that the files define.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without confirmation.")]
 # How the sets of krond start, which are the paths of its job files.

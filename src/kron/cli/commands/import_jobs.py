@@ -11,7 +11,7 @@ import yaml
 
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.job_file import parse_documents
-from kron.cli.support.option import AsJson, From, System, Zone, parse_instant
+from kron.cli.support.option import AsJson, From, System, offer, parse_instant, zones
 from kron.cli.support.read import MAX_CRONTAB, MAX_JOBS, STDIN, check_once, has_user_column, read_text
 from kron.cli.support.source import Source
 from kron.cli.support.table import both_times, counted
@@ -39,7 +39,17 @@ Output = Annotated[
 Literal = Annotated[
     bool,
     typer.Option(
-        "--literal", help="Keep Kron's rule for clock changes: each existing local time starts once."
+        "--literal",
+        help="Keep Kron's default at clock changes: skipped times do not start, repeated ones start twice.",
+    ),
+]
+HostZone = Annotated[
+    str | None,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="IANA time zone of lines without CRON_TZ=, e.g. Europe/Berlin.  [default: the host's]",
+        autocompletion=offer(zones),
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace job files that exist.")]
@@ -73,7 +83,7 @@ class ImportedFile:
 def import_command(
     files: Files,
     output: Output = None,
-    tz: Zone = None,
+    tz: HostZone = None,
     start: From = None,
     system: System = False,
     literal: Literal = False,

@@ -16,7 +16,9 @@ from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS, start_logging
 Kubeconfig = Annotated[
     str | None,
     typer.Option(
-        "--kubeconfig", metavar="FILE", help="The kubeconfig; by default the pod's service account is used."
+        "--kubeconfig",
+        metavar="FILE",
+        help="The kubeconfig.  [default: $KUBECONFIG, else the pod's service account, else ~/.kube/config]",
     ),
 ]
 Context = Annotated[
@@ -26,11 +28,20 @@ Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Run the KronJobs of this namespace only.")
 ]
 LeaseNamespace = Annotated[
-    str | None, typer.Option("--lease-namespace", metavar="NAME", help="Where the Lease is; by default here.")
+    str | None,
+    typer.Option(
+        "--lease-namespace",
+        metavar="NAME",
+        help="Namespace of the Lease.  [default: that of the pod or the context]",
+    ),
 ]
 LeaseName = Annotated[
     str | None,
-    typer.Option("--lease-name", metavar="NAME", help="The Lease; with --namespace it has its name."),
+    typer.Option(
+        "--lease-name",
+        metavar="NAME",
+        help="Name of the Lease.  [default: kron-operator, with --namespace kron-operator-NAMESPACE]",
+    ),
 ]
 LeaseSeconds = Annotated[
     int, typer.Option("--lease-seconds", metavar="N", min=3, help="How long the Lease lasts unrenewed.")

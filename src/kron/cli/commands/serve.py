@@ -32,7 +32,7 @@ Insecure = Annotated[
 
 Demo = Annotated[
     bool,
-    typer.Option("--demo", help="Serve a few schedules with a past, to look around (in .kron/demo)."),
+    typer.Option("--demo", help="Serve demo schedules with a history, stored in .kron/demo."),
 ]
 Records = Annotated[
     str | None,

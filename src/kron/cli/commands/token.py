@@ -31,6 +31,7 @@ LONGEST_DAYS = 366
 ALGORITHMS = ("EdDSA", "ES256", "RS256")
 PRIVATE, PUBLIC = "private.pem", "jwks.json"
 User = Annotated[str, typer.Option("--user", metavar="NAME", help="User of the token.")]
+Signed = Annotated[str, typer.Option("--user", metavar="NAME", help="User whose schedules the key signs.")]
 Scopes = Annotated[
     list[str],
     typer.Option(
@@ -151,7 +152,7 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
     return GOOD if error is None else NO
 
 
-def signing_command(user: User, config: Config = None) -> int:
+def signing_command(user: Signed, config: Config = None) -> int:
     """Print the key that signs the starts of a user's schedules, for their executors.
 
     \b

@@ -59,7 +59,8 @@ def offer(choices: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     return complete
 
 
-def _zones() -> list[str]:
+def zones() -> list[str]:
+    """Return the names of all IANA zones, for completion."""
     from zoneinfo import available_timezones
 
     return sorted(available_timezones() - HOST_KEYS)
@@ -71,7 +72,7 @@ Zone = Annotated[
         "--tz",
         metavar="ZONE",
         help="IANA time zone, e.g. Europe/Berlin.  [default: UTC]",
-        autocompletion=offer(_zones),
+        autocompletion=offer(zones),
     ),
 ]
 Count = Annotated[
