@@ -124,5 +124,5 @@ async def applied_before(path: Path) -> None:
     store = SqliteStore(str(path))
     registrar = Registrar(store, SimulatedClock(present - timedelta(minutes=9, seconds=30)))
     request = ApplyRequest([JOB])
-    await apply_jobs(registrar, request, compute=registrar.aside.run)
+    await apply_jobs(registrar, request, compute=registrar.compute_pool.run)
     await store.close()

@@ -215,7 +215,7 @@ class LocalClient:
         self._outputs = outputs or settings.outputs()
         self._settings = settings
         self._worker_status = worker_status
-        self.aside = registrar.aside
+        self.compute_pool = registrar.compute_pool
         self.upsert = registrar.upsert_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
@@ -267,12 +267,12 @@ class LocalClient:
 
     async def apply(self, wanted: ApplyRequest) -> ApplyReceipt:
         """Make the schedules of a set equal its jobs, all or none."""
-        return await apply_jobs(self._registrar, wanted, compute=self.aside.run)
+        return await apply_jobs(self._registrar, wanted, compute=self.compute_pool.run)
 
     async def preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         """Return when an unsaved schedule would run."""
         self._check_limit("count", count)
-        return await self.aside.run(self._preview, document, count)
+        return await self.compute_pool.run(self._preview, document, count)
 
     def _preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         # The times of a schedule need no launcher, so one that cannot run here is previewed.

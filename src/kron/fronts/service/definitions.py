@@ -71,7 +71,7 @@ async def export_definitions(
                 break
         return shown
 
-    shown = await registrar.aside.run(views)
+    shown = await registrar.compute_pool.run(views)
     return shown, len(shown) < len(found)
 
 

@@ -28,10 +28,10 @@ from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.dag_ports import DagStore
-from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.principal import current_actor
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
+from kron.fronts.service.compute_pool import ComputePool
 from kron.fronts.service.documents import Document, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.responses import (
@@ -106,8 +106,8 @@ class Registrar:
         # A simulated clock has no time in common with a database.
         self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None
         # Answers that take long to compute have a budget, and the callers have turns.
-        self.aside = Aside()
-        self.catalog.query.compute, self.catalog.query.answer_s = self.aside.run, ANSWER_S
+        self.compute_pool = ComputePool()
+        self.catalog.query.compute, self.catalog.query.answer_s = self.compute_pool.run, ANSWER_S
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -330,7 +330,7 @@ class Registrar:
             view = schedule_view(found, following, phase_of_job(state, now, following))
             return {**view, "preview": preview_of(state, now), "etag": etag_of(found.job)}
 
-        return await self.aside.run(document)
+        return await self.compute_pool.run(document)
 
     async def _next_run_at(self, job: JobRecord, *, stored: bool = True) -> str | None:
         """Return the next period of a job that was just written; one that starts in a window may be a row."""
@@ -340,7 +340,7 @@ class Registrar:
         else:
             state = (await self.catalog.query.states([job.identity])).get(job.identity, state)
             work = partial(next_start, state, self.now(), self.traits)
-            following = (await self.aside.run_always(work)).nominal_time
+            following = (await self.compute_pool.run_always(work)).nominal_time
         return None if following is None else rfc3339(following)
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
@@ -362,7 +362,7 @@ class Registrar:
             state = states.get(found.job.identity, JobState(found.job))
             return schedule_view(found, start, phase_of_job(state, now, start))
 
-        return await self.aside.run(lambda: list(map(document, jobs))), has_more
+        return await self.compute_pool.run(lambda: list(map(document, jobs))), has_more
 
     async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""

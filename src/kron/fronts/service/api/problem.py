@@ -19,8 +19,8 @@ from kron.core.errors import (
     UnknownRunError,
     quoted,
 )
-from kron.fronts.service.aside import OverloadedError
 from kron.fronts.service.auth.principal import ForbiddenError, LimitExceededError, UnauthenticatedError
+from kron.fronts.service.compute_pool import OverloadedError
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
     MAX_LINES,

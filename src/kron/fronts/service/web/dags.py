@@ -298,7 +298,7 @@ class DagPages:
         try:
             record = await self.dags.orchestrator.definition(dag_id)
             version, runs = record.version, await self.dags.page(dag_id, None, None, STRIP)
-            tasks = await self._registrar.aside.run(_tasks_in, record.dag)
+            tasks = await self._registrar.compute_pool.run(_tasks_in, record.dag)
         except DagError as error:
             problem = str(error)
         latest = moment_of(runs[0].created_at, UTC_ZONE, self.now()) if runs else None
@@ -309,7 +309,7 @@ class DagPages:
         """Return one DAG with a page of its runs."""
         dags = self.dags
         record = await dags.orchestrator.definition(dag_id)
-        compute = self._registrar.aside.run
+        compute = self._registrar.compute_pool.run
         definition = await compute(definition_of, dag_id, record.dag)
         columns = max(1, min(COLUMNS, MAX_CELLS // len(definition.tasks)))
         runs = await dags.page(dag_id, None, cursor, columns)
@@ -323,7 +323,7 @@ class DagPages:
         """Return one run with its attempts and their output."""
         state = await self.dags.state(run_id)
         attempts = await self.dags.store.attempts(run_id)
-        return await self._registrar.aside.run(run_page, state, attempts, self.now())
+        return await self._registrar.compute_pool.run(run_page, state, attempts, self.now())
 
 
 # --- routes ----------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Edits:
 
     def __init__(self, registrar: Registrar, client: LocalClient) -> None:
         self._registrar = registrar
-        self._compute = client.aside.run
+        self._compute = client.compute_pool.run
         self._query = registrar.catalog.query
 
     async def page(self, name: str) -> EditPage:

@@ -133,14 +133,14 @@ class NowPages:
 
     async def _fleet(self) -> FleetPage:
         found, now = await self._fleet_of(JobFilter()), self._registrar.now()
-        load = await self._client.aside.run(load_of, found, now)
+        load = await self._client.compute_pool.run(load_of, found, now)
         definitions = load.definitions
         members: list[StartGroup] = []
         if definitions:
             wanted = JobFilter(definitions=definitions, paused=False, suspended=False, irregular=False)
             groups = await self._query.groups(wanted, limit=MAX_MEMBERS, singly=True)
             members = [StartGroup(group.definition, group.name) for group in groups]
-        return await self._client.aside.run(fleet_of, load, members)
+        return await self._client.compute_pool.run(fleet_of, load, members)
 
     async def _health(self, answered_s: float) -> list[HealthItem]:
         ready, clock = await self._client.health(), await self._query.clock_problem()

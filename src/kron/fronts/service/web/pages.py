@@ -217,7 +217,7 @@ class Pages:
             budget = CpuBudget(PAGE_S)
             return sorted(jobs, key=lambda found: (start_of(found.job, budget), found.job.identity))
 
-        return await self._registrar.aside.run(ranked)
+        return await self._registrar.compute_pool.run(ranked)
 
     async def _rows(self, jobs: Sequence[FoundJob]) -> list[Row]:
         """Return the rows of some schedules, each with its last outcomes, in two queries."""
@@ -241,7 +241,7 @@ class Pages:
             budget = CpuBudget(PAGE_S)
             return [row(one, budget) for one in jobs]
 
-        return await self._registrar.aside.run(rows)
+        return await self._registrar.compute_pool.run(rows)
 
     async def schedule(
         self, name: str, place: tuple[int, int] | None = None, status: RunStatus | None = None
@@ -279,7 +279,7 @@ class Pages:
             )
 
         try:
-            return await self._registrar.aside.run(detail)
+            return await self._registrar.compute_pool.run(detail)
         except UNUSABLE as fault:
             raise StoreError(f'The record of schedule "{name}" cannot be read: {fault}') from fault
 
@@ -303,7 +303,7 @@ class Pages:
             )
 
         try:
-            return await self._registrar.aside.run(charts)
+            return await self._registrar.compute_pool.run(charts)
         except UNUSABLE:
             return None
 
@@ -323,7 +323,7 @@ class Pages:
             return PeriodCharts(window_of(job, time), proof_of(job, time), attempts)
 
         try:
-            return await self._registrar.aside.run(charts)
+            return await self._registrar.compute_pool.run(charts)
         except (InputError, *UNUSABLE):
             return None
 
@@ -365,7 +365,7 @@ class Pages:
         run = None
         if explanation.nominal_time is not None:
             run = (await self._query.period_history(name, explanation.nominal_time)).run
-        page = await self._registrar.aside.run(period_page, listed.job, explanation, run, now)
+        page = await self._registrar.compute_pool.run(period_page, listed.job, explanation, run, now)
         if not changes:
             return page
         other = await self._query.what_if(explanation, what_if(changes), self._registrar.traits)
@@ -383,7 +383,7 @@ class Pages:
         # The id of a process has its start time; other executions keep their output in their own systems.
         if document["note"] is not None and ":" not in (run["run_id"] or ""):
             return None
-        return await self._registrar.aside.run(output_page, document, find)
+        return await self._registrar.compute_pool.run(output_page, document, find)
 
     async def run(self, key: str) -> tuple[RunDetails, AttemptsChart | None]:
         """Return a run with its data interval, its earlier attempts and the chart of all of them."""
@@ -702,7 +702,7 @@ def _add_playground(router: APIRouter, pages: Pages, client: LocalClient) -> Non
     @router.api_route("/ui/playground", methods=READ)
     async def playground(typed: Annotated[Typed, Depends(_typed_of)]) -> Response:
         now = pages.now()
-        shown = await client.aside.run(playground_of, typed, now) if typed.cron else None
+        shown = await client.compute_pool.run(playground_of, typed, now) if typed.cron else None
         return await rendered(
             "playground.html",
             now,

@@ -52,7 +52,7 @@ class Spreads:
 
     def __init__(self, registrar: Registrar, client: LocalClient) -> None:
         self._registrar = registrar
-        self._compute = client.aside.run
+        self._compute = client.compute_pool.run
         self._query = registrar.catalog.query
 
     async def plan(self, suggestion: Suggestion, remedy: Remedy) -> SpreadPlan:

@@ -1,4 +1,4 @@
-"""Answers computed beside the event loop: in a few threads, one per tenant at a time, and in turn."""
+"""The compute pool: a few threads beside the event loop compute answers, one per tenant at a time."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,7 @@ class OverloadedError(KronError):
         self.wait_s = wait_s
 
 
-class Aside:
+class ComputePool:
     """Computes answers in threads. A tenant has one turn at a time, so others wait for one of its answers."""
 
     def __init__(self, *, threads: int = THREADS, max_waiting: int = MAX_WAITING) -> None:
