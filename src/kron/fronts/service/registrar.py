@@ -229,7 +229,7 @@ class Registrar:
         Schedules follow the newest version: an older one is only stored. A dry run writes nothing.
         """
         now = self.now()
-        deployment = await self.aside.run(
+        deployment = await self.compute_pool.run(
             read_deployment, workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now
         )
         known = await self.workflows.get(workflow_id, version)
