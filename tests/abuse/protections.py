@@ -124,6 +124,20 @@ PROTECTIONS = (
         "tests/service/auth/test_hostile.py::test_a_client_that_does_not_read_its_responses_is_disconnected",
     ),
     Protection(
+        "answers that a caller has not read are bounded in bytes",
+        f"{AUTH}/middleware.py",
+        "is_refused = is_safe and not self._unread.has_room(caller, announced)",
+        "is_refused = False",
+        "tests/service/test_abuse.py::test_outputs_that_are_not_read_do_not_fill_the_memory",
+    ),
+    Protection(
+        "a long answer is written as it is read",
+        f"{AUTH}/tls.py",
+        "await chosen(scope, receive, _in_pieces(send))",
+        "await chosen(scope, receive, send)",
+        "tests/service/test_abuse.py::test_outputs_that_are_not_read_do_not_fill_the_memory",
+    ),
+    Protection(
         "a body in tiny parts is refused",
         f"{AUTH}/tls.py",
         "if self._parts > FREE_PARTS and self._bytes < MIN_PART * self._parts:",

@@ -1,13 +1,19 @@
 """Hostile requests over real HTTP: each costs a bounded time of the processor and a bounded memory."""
 
+import socket
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 
 from tests.abuse.attacks import REQUESTS, SCHEDULE, bulk, prepare
 from tests.service.server import Process, serving
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 # The processor time one request may use on average: the budget of an answer (0.25 s), its last step and the
@@ -66,3 +72,37 @@ def test_bulk_lines_of_nested_lists_do_not_fill_the_memory(served: tuple[httpx.C
     before = server.memory_bytes
     assert bulk(client, "").status_code == 400
     assert server.memory_bytes - before < 200 * 1024 * 1024
+
+
+def test_outputs_that_are_not_read_do_not_fill_the_memory(tmp_path: Path) -> None:
+    size, count = 8_000_000, 40
+    settings = {"KRON_ALLOWED_COMMANDS": "/usr/bin/head", "KRON_PATIENCE_S": "60", "KRON_DRAIN_MS": "0"}
+    launcher = {
+        "kind": "process",
+        "command": ["/usr/bin/head", "-c", str(size), "/dev/zero"],
+        "max_output": 2 * size,
+    }
+    with serving(tmp_path, **settings) as (client, server), ExitStack() as stack:
+        document = {**SCHEDULE, "schedule_id": "prints", "launcher": launcher}
+        client.post("/schedules/upsert", json=document).raise_for_status()
+        client.post("/schedules/prints/run").raise_for_status()
+
+        def ended() -> dict[str, str] | None:
+            (run,) = client.get("/schedules/prints/runs").json()["runs"]
+            return run if run["result"] else None
+
+        run = wait_for(ended)
+        query = urlencode({"id": "prints", "at": run["run_at"], "key": run["idempotency_key"]})
+        whole = client.get(f"/ui/run/output?{query}")
+        assert (whole.status_code, len(whole.content)) == (200, size)
+        before = server.memory_bytes
+        place = client.base_url
+        request = f"GET /ui/run/output?{query} HTTP/1.1\r\nHost: {place.host}:{place.port}\r\n\r\n".encode()
+        statuses = Counter[bytes]()
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection((place.host, place.port or 80), 60))
+            connection.sendall(request)
+            statuses[connection.recv(12)] += 1
+        assert server.memory_bytes - before < 200 * 1024 * 1024
+        assert set(statuses) == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
+        assert client.get("/schedules").status_code == 200

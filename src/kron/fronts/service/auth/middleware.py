@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router, compile_path
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from kron.core.errors import KronError, escaped
@@ -409,6 +409,34 @@ class RequestLimit:
                 del self._counts[caller.name]
 
 
+# Bytes of the answers of one caller that may be under way at once; a single longer one is not refused.
+MAX_UNREAD = 64 << 20
+
+
+class UnreadLimit:
+    """Limits the bytes of answers that each caller has not read yet: each of them is in memory."""
+
+    def __init__(self, most: int = MAX_UNREAD) -> None:
+        self._most = most
+        self._bytes: Counter[str] = Counter()
+
+    def has_room(self, caller: Caller, size: int) -> bool:
+        """Return whether another answer may be sent now."""
+        return not self._bytes[caller.name] or self._bytes[caller.name] + size <= self._most
+
+    def change(self, caller: Caller, size: int) -> None:
+        """Count an answer that starts, or with a negative size one that ends."""
+        self._bytes[caller.name] += size
+        if not self._bytes[caller.name]:
+            del self._bytes[caller.name]
+
+
+def _size_of(message: Message) -> int:
+    """Return the length that the head of an answer announces; a stream has none, and is sent in parts."""
+    sizes = [int(value) for name, value in message["headers"] if name.lower() == b"content-length"]
+    return sizes[0] if sizes else 0
+
+
 def _is_limited(caller: Caller, method: str) -> bool:
     return caller is not UNRESTRICTED and (caller is not ANONYMOUS or method == "POST")
 
@@ -515,6 +543,7 @@ class AuthMiddleware:
         self._authenticator = authenticator
         self._admit = admit
         self._requests = RequestLimit()
+        self._unread = UnreadLimit()
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Pass an authorized request on, or answer with the error."""
@@ -530,9 +559,34 @@ class AuthMiddleware:
             # No route reads cookies. The framework parses them for each, in quadratic time.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
             with acting_as(caller, scope.get("request_id")):
-                await self._app(scope, receive, send)
+                await self._answered(caller, scope, receive, send)
         finally:
             self._requests.end(caller, scope["method"])
+
+    async def _answered(self, caller: Caller, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Pass a request on; its answer is refused if the caller has not read the ones before it."""
+        size, is_refused = 0, False
+
+        async def respond(message: Message) -> None:
+            nonlocal size, is_refused
+            if message["type"] == "http.response.start":
+                announced = _size_of(message)
+                # What a request has written is always said.
+                is_safe = scope["method"] in SAFE_METHODS
+                is_refused = is_safe and not self._unread.has_room(caller, announced)
+                if not is_refused:
+                    size = announced
+                    self._unread.change(caller, size)
+            if not is_refused:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, respond)
+        finally:
+            self._unread.change(caller, -size)
+        if is_refused:
+            error = LimitExceededError("the answers before this one have not been read", wait_s=1)
+            await self._refusal(scope, error)(scope, receive, send)
 
     def _refusal(self, scope: ASGIScope, error: Exception) -> Response:
         """Return the response to a denied request; a browser is redirected to the login page."""

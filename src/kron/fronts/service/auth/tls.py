@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import h11
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # How large the headers of a request may be, in bytes.
@@ -15,6 +15,8 @@ MAX_HEAD = 32_768
 FREE_PARTS, MIN_PART = 1_000, 64
 # How many connections are served at once, one more is answered 503, and from when on idle ones make room.
 MAX_CONNECTIONS, MAX_OPEN = 1_000, 900
+# How much of a response is written at once: while the client has not read it, the request is in progress.
+PIECE = 65_536
 # Sent before a slow client is disconnected.
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n"
@@ -96,7 +98,8 @@ class TimeoutProtocol(H11Protocol):
         async def call(scope: Scope, receive: Receive, send: Send) -> None:
             # This request is one of the tasks.
             busiest = max(len(self.connections), len(self.tasks))
-            await (app if busiest <= self.max_connections else _refuse)(scope, receive, send)
+            chosen = app if busiest <= self.max_connections else _refuse
+            await chosen(scope, receive, _in_pieces(send))
 
         return call
 
@@ -161,6 +164,27 @@ class TimeoutProtocol(H11Protocol):
         if not self._is_busy() and not self.transport.is_closing():
             self.transport.write(TOO_SLOW)
             self.transport.close()
+
+
+def _in_pieces(send: Send) -> Send:
+    """Return a sender that waits for the client between the pieces of a long response.
+
+    Written at once, it would be out of the request's hands, and a client could request more without reading.
+    """
+
+    async def respond(message: Message) -> None:
+        body = message.get("body", b"")
+        if message["type"] != "http.response.body" or len(body) <= PIECE:
+            await send(message)
+            return
+        is_last = not message.get("more_body", False)
+        for start in range(0, len(body), PIECE):
+            piece = bytes(body[start : start + PIECE])
+            await send({**message, "body": piece, "more_body": True})
+        if is_last:
+            await send({**message, "body": b"", "more_body": False})
+
+    return respond
 
 
 async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
