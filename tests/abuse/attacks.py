@@ -27,10 +27,73 @@ Request = Callable[[httpx.Client, str], httpx.Response]
 
 
 def prepare(client: httpx.Client, prefix: str = "") -> None:
-    """Create the schedules that the attacks use."""
+    """Create the schedules and the DAG that the attacks use."""
     for name, document in (("never", NEVER), ("rare", RARE)):
         body = {**document, "schedule_id": f"{prefix}{name}"}
         client.post("/schedules/upsert", json=body).raise_for_status()
+    name = _dag_of(prefix)
+    client.put(f"/workflows/{name}/versions/1", json=_large_dag(2_000)).raise_for_status()
+    if client.get("/dags").is_success:
+        # Its runs stay open: no task of a paused one starts.
+        client.post(f"/dags/{name}/pause", json={"paused": True}).raise_for_status()
+        for day in range(1, 4):
+            client.post(f"/dags/{name}/runs", json={"logical_date": f"2026-06-{day:02}"}).raise_for_status()
+
+
+def _dag_of(prefix: str) -> str:
+    return f"{prefix.rstrip('/') or 'open'}.large"
+
+
+def _large_dag(tasks: int) -> dict[str, object]:
+    nodes = [{"id": f"t{number}", "type": "log", "dependsOn": []} for number in range(tasks)]
+    return {"user_id": "mallory", "nodes": nodes, "triggers": []}
+
+
+def _deploy(tasks: int) -> Request:
+    """Return a request that deploys a DAG of many tasks, the last of which is wrong, so nothing is stored."""
+    document = _large_dag(tasks)
+    nodes = document["nodes"]
+    assert isinstance(nodes, list)
+    nodes[-1] = {**nodes[-1], "type": "lgo"}
+    body = json.dumps(document, separators=(",", ":")).encode()
+    headers = {"content-type": "application/json"}
+    return lambda client, prefix: client.put(
+        f"/workflows/{_dag_of(prefix)}/versions/2", content=body, headers=headers
+    )
+
+
+def _dag_page(client: httpx.Client, prefix: str) -> httpx.Response:
+    return client.get("/ui/dag", params={"id": _dag_of(prefix)})
+
+
+def _dry_upsert(client: httpx.Client, prefix: str) -> httpx.Response:
+    document = {**NEVER, "schedule_id": f"{prefix}never", "cron_expr": "* * * * * *"}
+    return client.post("/schedules/upsert?dry_run=true", json=document)
+
+
+def _page_of(path: str, **query: str) -> Request:
+    """Return a request of a page; `NAME` stands for a schedule of the caller."""
+
+    def send(client: httpx.Client, prefix: str) -> httpx.Response:
+        values = {name: value.replace("NAME", f"{prefix}never") for name, value in query.items()}
+        return client.get(path, params=values)
+
+    return send
+
+
+def _edit(client: httpx.Client, prefix: str) -> httpx.Response:
+    """Ask for the plan of an edit that searches in vain in each of its windows."""
+    definition = {
+        "identity": f"{prefix}never",
+        "schedule": "*/8 * * * * *",
+        "timezone": "UTC",
+        "window": {"mode": "around", "duration": "1000s"},
+        "constraints": {"only": {"dates": ["2001-01-01"]}},
+        "launcher": {"kind": "log"},
+    }
+    path = f"/ui/schedule/edit?id={quote(f'{prefix}never', safe='')}"
+    fields = {"definition": json.dumps(definition), "etag": "*"}
+    return client.post(path, data=fields, headers={"sec-fetch-site": "same-origin"})
 
 
 def _preview(document: dict[str, object], count: int) -> Request:
@@ -160,6 +223,23 @@ def _requests(part: int = 1) -> dict[str, tuple[Request, tuple[int, ...]]]:
         "a form of a megabyte": (_form(250_000 // part), (413,)),
         "a schedule that finds no time": (_get, (200,)),
         "what if no time were found": (_what_if, (200, 422)),
+        "the dry run of an upsert": (_dry_upsert, (200, 422)),
+        "the plan of an edit": (_edit, (200, 400)),
+        "what if on the page": (
+            _page_of(
+                "/ui/schedule/what-if", **{"id": "NAME", "if": 'window={"mode":"before","duration":"16m"}'}
+            ),
+            (200, 422),
+        ),
+        "the fleet": (_page_of("/ui/fleet"), (200, 422)),
+        "the plan of the fleet": (_page_of("/ui/fleet/apply", remedy="hash"), (200, 422)),
+        "a timeline of the first year": (
+            _page_of("/ui/now", at="0001-01-01T00:00:00Z", zoom="month"),
+            (200,),
+        ),
+        # Without a DAG runtime: a workflow of any nodes, and no pages.
+        "a DAG of 10,000 tasks": (_deploy(10_000 // part), (200, 201, 400)),
+        "the page of a large DAG": (_dag_page, (200, 404)),
     }
 
 
@@ -192,13 +272,13 @@ class Target:
         )
         self.prefix = prefix
         self._ends_at = ends_at
-        self._least = least
+        self.least = least
         self.answers: Counter[str] = Counter()
 
     @property
     def is_over(self) -> bool:
         """Say whether the attack has lasted long enough and sent enough requests."""
-        return time.time() >= self._ends_at and self.answers.total() >= self._least
+        return time.time() >= self._ends_at and self.answers.total() >= self.least
 
     def connect(self) -> socket.socket:
         """Return a raw connection."""
@@ -250,7 +330,8 @@ def _pipelining(request: Request) -> Callable[[Target], None]:
             httpx.Client(base_url=given.base_url, headers=given.headers, transport=recording), target.prefix
         )
         sent = recording.sent
-        depth = max(1, min(16, 65_536 // len(sent)))
+        # No more than are required: one of them may use all of its budget.
+        depth = max(1, min(16, 65_536 // len(sent), target.least))
         while not target.is_over:
             try:
                 with target.connect() as connection, connection.makefile("rb") as reader:
@@ -337,6 +418,25 @@ def _unread(target: Target) -> None:
         time.sleep(0.02)
 
 
+def _streams(target: Target) -> None:
+    """Open live streams again and again, and read none."""
+    authorization = target.client.headers["authorization"].encode()
+    request = (
+        b"GET /ui/live HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: "
+        + authorization
+        + b"\r\n\r\n"
+    )
+    connections: list[socket.socket] = []
+    while not target.is_over:
+        with suppress(OSError):
+            connections.append(target.connect())
+            connections[-1].sendall(request)
+        target.answers["streams"] += 1
+        if len(connections) > 200:
+            connections.pop(0).close()
+        time.sleep(0.002)
+
+
 ATTACKS: dict[str, Callable[[Target], None]] = {
     **{name: _sending(request) for name, (request, _) in REQUESTS.items()},
     "bulk lines of nested lists": _sending(bulk),
@@ -345,6 +445,7 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "dripping sign-in forms": _drip,
     "bodies in tiny parts": _tiny_parts,
     "answers that are not read": _unread,
+    "live streams that are not read": _streams,
 }
 # Attacks of connections instead of requests: one sender has as many as it needs.
 CONNECTING = frozenset(
@@ -353,6 +454,7 @@ CONNECTING = frozenset(
         "dripping sign-in forms",
         "bodies in tiny parts",
         "answers that are not read",
+        "live streams that are not read",
     }
 )
 # Of attacks whose single request is already a flood, fewer requests are as many as are required of others: a
@@ -364,6 +466,11 @@ PARTS = {
     "bulk lines of nested lists": 10,
     "bodies in tiny parts": 100,
     "what if no time were found": 50,
+    "what if on the page": 50,
+    "the plan of an edit": 10,
+    "the fleet": 10,
+    "the plan of the fleet": 10,
+    "the page of a large DAG": 50,
 }
 # Where many requests are required.
 MANY = {name: _pipelining(request) for name, request in SMALL.items()}

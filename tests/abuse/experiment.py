@@ -285,6 +285,7 @@ def experimenting(
         "KRON_PATIENCE_S": "5",
         "KRON_TICK_MS": "1000",
         "KRON_STORE": store,
+        "KRON_EXECUTOR": '{"kind": "dag"}',
         **({} if is_limited else {"KRON_REQUESTS_PER_S": "0"}),
     }
     with (

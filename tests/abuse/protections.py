@@ -88,6 +88,13 @@ PROTECTIONS = (
         "tests/service/test_abuse.py::test_a_list_of_costly_schedules_is_refused_or_shortened_within_its_budget",
     ),
     Protection(
+        "the plan of an edit has a budget",
+        f"{SERVICE}/web/edit.py",
+        "start, end, check=budget.check)",
+        "start, end)",
+        "tests/service/test_abuse.py::test_a_hostile_request_costs_no_more_processor_time_than_its_budget[the plan of an edit]",
+    ),
+    Protection(
         "a page of an export has a budget",
         f"{SERVICE}/definitions.py",
         "            if budget.is_spent:\n                break\n        return shown",

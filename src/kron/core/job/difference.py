@@ -1,7 +1,7 @@
 """Differences: which starts move, appear, vanish or collide between two versions of a fleet."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -115,21 +115,31 @@ class Difference:
         return sorted(shifts, key=lambda shift: (shift.at, shift.identity))
 
 
+def _no_check() -> None:
+    """Let every computation end."""
+
+
 def difference_of(
-    old: Sequence[Job], new: Sequence[Job], start: EpochSeconds, end: EpochSeconds
+    old: Sequence[Job],
+    new: Sequence[Job],
+    start: EpochSeconds,
+    end: EpochSeconds,
+    *,
+    check: Callable[[], None] = _no_check,
 ) -> Difference:
     """Return the difference in `[start, end)`, as if each version had always been in force.
 
     Jobs are paired by identity or, if that changed, by equal definitions. Of a pair, periods with the same
     nominal time are compared; the rest is paired day by day, in order, on days with as many on both sides, so
-    that a job set from 02:00 to 03:00 moves.
+    that a job set from 02:00 to 03:00 moves. `check` is called for every period, and ends a
+    long computation by raising.
     """
     pairs = list(_pairs(old, new))
-    changes = [_change_of(one, other, start, end) for one, other in pairs if _differ(one, other)]
+    changes = [_change_of(one, other, start, end, check) for one, other in pairs if _differ(one, other)]
     return Difference(
         changes=tuple(changes),
         unchanged=len(pairs) - len(changes),
-        collisions=tuple(_collisions(changes, new, start, end)),
+        collisions=tuple(_collisions(changes, new, start, end, check)),
     )
 
 
@@ -173,13 +183,15 @@ def _differ(one: Job | None, other: Job | None) -> bool:
     return one is None or other is None or one.to_dict() != other.to_dict()
 
 
-def _change_of(old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds) -> JobChange:
-    shifts, stay, unschedulable = _shifts(old, new, start, end)
+def _change_of(
+    old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
+) -> JobChange:
+    shifts, stay, unschedulable = _shifts(old, new, start, end, check)
     return JobChange(
         kind=_kind_of(old, new),
         old=old,
         new=new,
-        fields=() if old is None or new is None else tuple(_fields(old, new)),
+        fields=() if old is None or new is None else tuple(changed_fields(old, new)),
         shifts=tuple(shifts),
         stay=stay,
         unschedulable=unschedulable,
@@ -194,7 +206,8 @@ def _kind_of(old: Job | None, new: Job | None) -> ChangeKind:
     return ChangeKind.CHANGED if old.identity == new.identity else ChangeKind.RENAMED
 
 
-def _fields(old: Job, new: Job) -> Iterator[FieldChange]:
+def changed_fields(old: Job, new: Job) -> Iterator[FieldChange]:
+    """Yield the fields that differ between two versions of a job."""
     before, after = dict(_leaves(old.to_dict())), dict(_leaves(new.to_dict()))
     for path in before | after:
         if before.get(path) != after.get(path):
@@ -213,12 +226,12 @@ def _leaves(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 
 def _shifts(
-    old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds
+    old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
 ) -> tuple[list[Shift], int, int]:
     """Return the shifts, how many starts stay, and how many vanish as unschedulable."""
     margin = SAME_DAY + _width(old) + _width(new)
-    before = _starts(old, start - margin, end + margin)
-    after = _starts(new, start - margin, end + margin)
+    before = _starts(old, start - margin, end + margin, check)
+    after = _starts(new, start - margin, end + margin, check)
     barren = {nominal_time for nominal_time, chosen_time in after.items() if chosen_time is None}
     job = new or old
     assert job is not None
@@ -255,10 +268,15 @@ def _width(job: Job | None) -> int:
 
 
 def _starts(
-    job: Job | None, start: EpochSeconds, end: EpochSeconds
+    job: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
 ) -> dict[EpochSeconds, EpochSeconds | None]:
     """Return the chosen times by their nominal times, in order."""
-    return {} if job is None or job.policy.suspend else dict(starts_between(job, start, end))
+    starts: dict[EpochSeconds, EpochSeconds | None] = {}
+    if job is not None and not job.policy.suspend:
+        for nominal_time, chosen_time in starts_between(job, start, end):
+            check()
+            starts[nominal_time] = chosen_time
+    return starts
 
 
 def _paired(
@@ -294,7 +312,11 @@ def _by_day(job: Job | None, nominal_times: Sequence[EpochSeconds]) -> defaultdi
 
 
 def _collisions(
-    changes: Sequence[JobChange], jobs: Sequence[Job], start: EpochSeconds, end: EpochSeconds
+    changes: Sequence[JobChange],
+    jobs: Sequence[Job],
+    start: EpochSeconds,
+    end: EpochSeconds,
+    check: Callable[[], None],
 ) -> list[Collision]:
     """Return the minutes with more than one start that had fewer before, the fullest first."""
     gain: Counter[int] = Counter()
@@ -308,7 +330,7 @@ def _collisions(
                 came[minute].add(shift.identity)
     inside: dict[int, list[str]] = {minute: [] for minute, more in gain.items() if more > 0}
     for job in jobs if inside else ():
-        for chosen_time in _starts(job, start, end).values():
+        for chosen_time in _starts(job, start, end, check).values():
             if chosen_time is not None and chosen_time // MINUTE in inside:
                 inside[chosen_time // MINUTE].append(job.identity)
     collisions = [

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+from kron.app.budget import CpuBudget, TooCostlyError
 from kron.app.preview import text_of
 from kron.core.cron.count import count_between
 from kron.core.errors import ConflictError, InputError, InvalidOptionError
-from kron.core.job.difference import Difference, ShiftKind, difference_of
+from kron.core.job.difference import Difference, ShiftKind, changed_fields, difference_of
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import JobFilter
@@ -148,12 +149,16 @@ def _document(text: str) -> object:
 
 
 def plan_of(old: Job, new: Job, others: Sequence[Job], zone: Zone, now: int) -> EditPlan:
-    """Return what an edit changes from now on; a schedule that is too dense has no plan of its starts."""
+    """Return what an edit changes from now on.
+
+    A schedule that is too dense, or whose windows take too long to decide, has no plan of its starts.
+    """
     start = now // 1000
+    fields = [(each.path, value_text(each.old), value_text(each.new)) for each in changed_fields(old, new)]
+    without_starts = EditPlan(fields, {kind.value: 0 for kind in ShiftKind}, 0, None, [], [])
     length = next((each for each in INTERVALS if _is_sparse((old, new), start, each)), None)
     if length is None:
-        difference = difference_of([old], [new], start, start + 1)
-        return _plan(difference, None, zone, now)
+        return without_starts
     end = start + length
     near, periods = list[Job](), 0
     for job in others:
@@ -161,16 +166,22 @@ def plan_of(old: Job, new: Job, others: Sequence[Job], zone: Zone, now: int) -> 
         if periods > MAX_OTHER_PERIODS:
             break
         near.append(job)
-    return _plan(difference_of([old, *near], [new, *near], start, end), length, zone, now)
+    budget = CpuBudget()
+    try:
+        difference = difference_of([old, *near], [new, *near], start, end, check=budget.check)
+    except TooCostlyError:
+        return without_starts
+    return _with_starts(without_starts, difference, length, zone, now)
 
 
 def _is_sparse(jobs: Sequence[Job], start: EpochSeconds, length: int) -> bool:
     return all(count_between(job.schedule.plan, start, start + length) <= MAX_PERIODS for job in jobs)
 
 
-def _plan(difference: Difference, length: int | None, zone: Zone, now: int) -> EditPlan:
+def _with_starts(plan: EditPlan, difference: Difference, length: int, zone: Zone, now: int) -> EditPlan:
+    """Return a plan with the starts of an interval that change."""
     change = difference.changes[0] if difference.changes else None
-    shifts = [] if length is None or change is None else list(change.shifts)
+    shifts = [] if change is None else list(change.shifts)
     counts = Counter(shift.kind.value for shift in shifts)
 
     def moment(at: EpochSeconds | None) -> PageTime | None:
@@ -185,20 +196,15 @@ def _plan(difference: Difference, length: int | None, zone: Zone, now: int) -> E
         )
         for shift in islice(sorted(shifts, key=lambda shift: shift.at), MAX_LISTED)
     ]
-    return EditPlan(
-        []
-        if change is None
-        else [(field.path, value_text(field.old), value_text(field.new)) for field in change.fields],
-        {kind.value: counts[kind.value] for kind in ShiftKind},
-        0 if change is None else change.stay,
-        None if length is None else span(1000 * length),
-        rows,
-        [
+    return plan._replace(
+        counts={kind.value: counts[kind.value] for kind in ShiftKind},
+        stay=0 if change is None else change.stay,
+        interval=span(1000 * length),
+        shifts=rows,
+        collisions=[
             (rfc3339(each.minute_at), each.before, list(each.identities))
             for each in difference.collisions[:MAX_LISTED]
-        ]
-        if length is not None
-        else [],
+        ],
     )
 
 

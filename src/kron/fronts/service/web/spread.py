@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kron.app.budget import CpuBudget
 from kron.app.catalog import JobDefinition
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import parse_instant
@@ -59,7 +60,11 @@ class Spreads:
         """Return what a remedy of a suggestion changes."""
         records, now = await self._records(suggestion.names), self._registrar.now()
         at = parse_instant(suggestion.at)
-        found = await self._compute(lambda: [_row_of(record, remedy, at, now) for record in records.values()])
+
+        def planned() -> list[SpreadRow | None]:
+            return [_row_of(record, remedy, at, now) for record in CpuBudget().each(records.values())]
+
+        found = await self._compute(planned)
         rows = [row for row in found if row is not None]
         states = {row.name: etag_of(records[row.name]) for row in rows}
         after = suggestion.after[remedy]
