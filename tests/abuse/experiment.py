@@ -183,11 +183,15 @@ class Experiment:
 
             wait_for(is_stored)
             ends_at = time.time() + seconds
-            for number in range(requests):
+
+            def send(number: int) -> str:
                 document = {"request_id": f"{os.getpid()}-{time.time_ns()}-{number}"}
                 path = f"/schedules/{quote(f'{HOSTILE}/hangs', safe='')}/run"
-                answers[str(client.post(path, json=document).status_code)] += 1
                 time.sleep(0.011 if number < HANGING else 0)
+                return str(client.post(path, json=document).status_code)
+
+            with ThreadPoolExecutor(1 if requests <= HANGING else SENDERS) as pool:
+                answers += Counter(pool.map(send, range(requests)))
             time.sleep(max(0.0, ends_at - time.time()))
         return answers
 
