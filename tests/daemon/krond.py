@@ -37,12 +37,13 @@ class Krond:
         new.write_text(text)
         return new.replace(place)
 
-    def start(self, *, wait: bool = True, env: dict[str, str] | None = None) -> None:
+    def start(self, *, wait: bool = True, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
         """Start it, and wait until it answers."""
-        argv = [sys.executable, "-c", PROGRAM, "--config", str(self.config), "--state", str(self.state)]
+        # As from its script, no module comes from the folder that it is started in.
+        argv = [sys.executable, "-P", "-c", PROGRAM, "--config", str(self.config), "--state", str(self.state)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*argv, *self._options], stdout=log, stderr=log, env={**os.environ, **(env or {})}
+                [*argv, *self._options], stdout=log, stderr=log, env={**os.environ, **(env or {})}, cwd=cwd
             )
         # A test that fails half-way leaves no daemon behind.
         atexit.register(self._process.kill)

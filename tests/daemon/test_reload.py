@@ -14,6 +14,7 @@ from kron.fronts.daemon import daemon as daemon_module
 from kron.fronts.daemon.daemon import FIRST_LOAD, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.job_set import Reloaded
 from kron.fronts.daemon.place import StateFolder
+from tests.daemon.krond import Krond
 from tests.waiting import until
 
 NOTHING = Reloaded([], [], [], [], 0)
@@ -63,6 +64,19 @@ def test_a_pipe_among_the_files_stops_no_other(tmp_path: Path) -> None:
     loaded = load([str(tmp_path)])
     assert [job.identity for job in loaded.all_jobs] == ["a"]
     assert loaded.problems == {str(tmp_path / "b.yaml"): [f"{tmp_path / 'b.yaml'}: {NO_FILE}"]}
+
+
+@pytest.mark.slow
+def test_no_module_of_the_folder_that_krond_is_started_in_is_loaded(tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    # Everyone may write such a file to /tmp.
+    (hostile / "sqlite3.py").write_text("raise SystemExit('loaded')")
+    krond = Krond(tmp_path / "krond")
+    krond.write("a.yaml", '{identity: a, schedule: "0 0 1 1 *", command: "true"}')
+    krond.start(cwd=hostile)
+    assert krond.names() == ["a"], krond.log_text()
+    assert krond.stop() == 0
 
 
 async def test_a_load_that_fails_is_tried_again_and_starts_what_is_for_boot(

@@ -19,6 +19,7 @@ from tests.waiting import wait_for
 JOBS = """\
 - { identity: mine, schedule: "0 0 1 1 *", command: [id, -un] }
 - { identity: others, schedule: "0 0 1 1 *", command: [id, -un], user: root }
+- { identity: urgent, schedule: "0 0 1 1 *", command: [id, -un], nice: -5 }
 """
 
 
@@ -95,6 +96,8 @@ def test_a_user_runs_krond_with_files_and_state_at_home(user: User) -> None:
         # Only root starts processes as other users.
         user.kron("run", "others")
         wait_for(lambda: "launch_failed" in user.kron("runs", "others", "--json")[1])
+        user.kron("run", "urgent")
+        wait_for(lambda: "nice -5: Permission denied" in user.kron("runs", "urgent", "--json")[1])
     finally:
         krond.terminate()
         krond.communicate()

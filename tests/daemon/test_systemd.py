@@ -25,7 +25,7 @@ def test_install_writes_a_unit_that_restarts_krond_and_leaves_jobs_alone(kind: s
     unit.read(tmp_path / "units" / "krond.service")
     service = unit["Service"]
     assert (service["Type"], service["KillMode"], service["Restart"]) == ("notify", "process", "on-failure")
-    assert service["ExecStart"] == f"{sys.executable} -m kron.cli.krond --log-format journal"
+    assert service["ExecStart"] == f"{sys.executable} -P -m kron.cli.krond --log-format journal"
     assert ("StateDirectoryMode" in service) == (kind == "--system")
     assert "enable --now krond.service" in done.stdout
 

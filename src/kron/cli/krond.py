@@ -25,6 +25,9 @@ krond runs the jobs of job files on this host: at their times, once, with their 
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
 `kron status`, `kron runs`, `kron why` and `kron logs` query it; `krond install --help` explains its unit.
 """
+# How krond starts itself again. `-P`: no module is taken from the folder that krond was started in, which other
+# users may be able to write.
+PROGRAM = (sys.executable, "-P", "-m", "kron.cli.krond")
 # The packages of the extra `service` that the pages need.
 PAGES_NEED = ("fastapi", "uvicorn", "jinja2", "prometheus_client")
 
@@ -120,16 +123,15 @@ def _serve(place: StateFolder, sources: Sources, extras: DaemonExtras) -> int:
     from kron.fronts.daemon.systemd import Notifier
 
     notifier = Notifier.of(os.environ)
-    program = [sys.executable, "-m", "kron.cli.krond"]
     state = ["--state", str(place.folder), *sources.words()]
     pages = None
     if extras.listening is not None:
-        pages = PagesProcess([*program, *state, *extras.log_words, "--pages"], extras.listening)
+        pages = PagesProcess([*PROGRAM, *state, *extras.log_words, "--pages"], extras.listening)
 
     async def serve() -> None:
         options = DaemonOptions(
             place=place,
-            loader=[*program, "--load", *state],
+            loader=[*PROGRAM, "--load", *state],
             stamp=partial(stamp, [*sources.paths, *sources.crontabs]),
             notifier=notifier,
             metrics_file=extras.metrics_file,
@@ -216,9 +218,8 @@ def _install(arguments: Sequence[str]) -> int:
     parser.add_argument("--directory", metavar="DIR", help="where to write it, if not for systemd")
     options = parser.parse_args(arguments)
     folder = unit_folder(os.environ, system=options.system)
-    program = [sys.executable, "-m", "kron.cli.krond"]
     try:
-        words = [*program, "--log-format", "journal"]
+        words = [*PROGRAM, "--log-format", "journal"]
         place = write_unit(Path(options.directory or folder), unit_text(words, system=options.system))
         if options.directory is None:
             Path(default_config(os.environ)).mkdir(parents=True, exist_ok=True)

@@ -214,7 +214,10 @@ def become(request: Request, env: dict[str, str]) -> None:
     for number, stream in enumerate(open_streams(request, [])):
         os.dup2(stream, number)
     if (nice := request.get("nice")) is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, int(str(nice)))
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, int(str(nice)))
+        except OSError as error:
+            raise OSError(error.errno, f"nice {nice}: {error.strerror}") from None
     if (umask := request.get("umask")) is not None:
         os.umask(int(str(umask), 8))
     account = _account(request)
