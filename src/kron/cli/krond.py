@@ -25,8 +25,8 @@ krond runs the jobs of job files on this host: at their times, once, with their 
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
 `kron status`, `kron runs`, `kron why` and `kron logs` query it; `krond install --help` explains its unit.
 """
-# How krond starts itself again. `-P`: no module is taken from the folder that krond was started in, which other
-# users may be able to write.
+# How krond starts itself again. `-P`: no module is taken from the folder that krond was started in, because
+# other users may write to it.
 PROGRAM = (sys.executable, "-P", "-m", "kron.cli.krond")
 # The packages of the extra `service` that the pages need.
 PAGES_NEED = ("fastapi", "uvicorn", "jinja2", "prometheus_client")

@@ -505,7 +505,7 @@ async def test_the_record_of_an_earlier_boot_is_no_running_process(
     await launcher.close(wait=False)
     assert await after_boot.adopt([launch], Ear()) == frozenset()
     os.kill(int(str(record_of(tmp_path, launch)["pid"])), signal.SIGKILL)
-    await until(lambda: record_of(tmp_path, launch)["state"] == "ended")
+    await until(lambda: record_of(tmp_path, launch)["code"] is not None)
     # Its end, once recorded, counts whatever boot it was.
     late = Ear()
     assert await after_boot.adopt([launch], late) == {launch.run.key}

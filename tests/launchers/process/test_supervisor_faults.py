@@ -4,6 +4,8 @@ import asyncio
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from kron.core.plan.report import RunEvent
 from kron.launchers.backoff import Backoff
-from kron.launchers.process.host import is_alive, processes_of, stat_of
+from kron.launchers.process.host import boot_of, is_alive, processes_of, stat_of
 from kron.launchers.process.spec import MIN_OUTPUT
 from kron.launchers.process.supervised import SupervisedLauncher
 from kron.launchers.process.supervisor.output import SLACK, read_log
@@ -211,6 +213,44 @@ async def test_a_command_is_found_whose_supervisor_was_killed_before_it_recorded
     assert (await ear.end_of(launch)).happened is RunEvent.FAILED
     assert ledger.read_text() == "once\n"
     await owner.close()
+
+
+async def test_the_output_of_a_run_that_was_lost_at_a_reboot_is_kept_and_its_record_is_ended(
+    launcher: SupervisedLauncher, tmp_path: Path
+) -> None:
+    ear, launch = Ear(), a_process("echo before; sleep 300")
+    launcher.start(launch, ear)
+    await ear.accepted(launch)
+    output = Path(launcher._files_of((launch.run.key, 1)).output)
+    await until(lambda: output.read_text() == "before\n")
+    process, (supervisor,) = supervised(launcher, launch), supervisors_of(launcher)
+    await launcher.close(wait=False)
+    for pid in (supervisor, process.pid):
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda pid=pid: not is_alive(pid, started_of(pid)))  # type: ignore[misc]
+    # The folder and the record are those of an earlier boot.
+    state, (place,) = tmp_path / "state", (tmp_path / "state" / "logs").rglob("*.run")
+    place.write_bytes(place.read_bytes().replace(launcher._boot.encode(), b"x" * len(launcher._boot)))
+    old = state / ("x" * len(launcher._boot))
+    (state / launcher._boot).rename(old)
+    after_boot = a_supervised_launcher(tmp_path)
+    assert await after_boot.adopt([launch], Ear()) == frozenset()
+    record = record_of(tmp_path, launch)
+    assert (record["state"], record["code"]) == ("ended", None)
+    assert read_log(str(place)) == b"before\n"
+    assert not old.exists()
+    await after_boot.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes PID namespaces")
+def test_two_containers_are_two_boots_even_where_the_number_of_their_namespace_is_the_same() -> None:
+    program = "from kron.launchers.process.host import boot_of; print(boot_of())"
+    container = ["unshare", "--fork", "--pid", "--mount-proc", sys.executable, "-c", program]
+    if subprocess.run([*container[:4], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this host makes no namespaces")
+    boots = [subprocess.run(container, capture_output=True, text=True, check=True).stdout for _ in range(4)]
+    assert len({*boots, boot_of()}) == 5
+    assert boot_of() == boot_of()
 
 
 async def test_krond_does_not_wait_for_an_end_that_cannot_be_recorded(

@@ -109,5 +109,7 @@ def _summary(document: dict[str, Any]) -> str:
         return f"{run}{document['status'].lower()}"
     how = "its end is unknown" if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
     lost = f", output lost: {document['output_lost']}" if document.get("output_lost") else ""
-    usage = f"{document.get('cpu_s')} s CPU, {document.get('max_rss_kb')} KiB at most"
-    return f"{run}{how}, {usage}, {document.get('bytes')} bytes of output{lost}"
+    # A supervisor that was killed has measured nothing.
+    used, most = document.get("cpu_s"), document.get("max_rss_kb")
+    usage = "" if used is None else f"{used} s CPU, {most} KiB at most, "
+    return f"{run}{how}, {usage}{document.get('bytes')} bytes of output{lost}"

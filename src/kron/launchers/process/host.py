@@ -189,8 +189,13 @@ def _all() -> Iterator[int]:
 
 
 def boot_of() -> str:
-    """Return a name for the scope of process numbers: this boot of the host, and the PID namespace."""
+    """Return a name for the scope of process numbers: this boot of the host, and the PID namespace.
+
+    The number of a namespace is used again for the next container; the start of its first process is not.
+    """
     with suppress(OSError):
         namespace = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{namespace}"
+        first = stat_of(1)
+        started = 0 if first is None else first.started
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{namespace}-{started}"
     return "boot"

@@ -19,6 +19,8 @@ from kron.launchers.process.supervisor.record import Record
 
 _log = logging.getLogger("kron.launchers")
 
+# The file that supervisors lock until they have read all requests of their owner.
+SUPERVISOR_LOCK = "supervisor.lock"
 # How long a start waits until the supervisors of an earlier owner have their records, in seconds.
 LOCK_S, LOCK_PAUSE_S = 10.0, 0.005
 # A program that has not replied for so long, in seconds, gets no more starts: it may wait for another host.
@@ -44,7 +46,7 @@ class SupervisorPool:
     """
 
     def __init__(self, folder: str) -> None:
-        self._lock = f"{folder}/supervisor.lock"
+        self._lock = f"{folder}/{SUPERVISOR_LOCK}"
         self._programs: list[SupervisorProgram] = []
         # Programs that were closed and may not have ended yet.
         self._left: list[subprocess.Popen[bytes]] = []

@@ -37,13 +37,14 @@ from kron.launchers.process.launcher import (
     Waiting,
     settings_of,
 )
-from kron.launchers.process.pool import SupervisorPool
+from kron.launchers.process.pool import SUPERVISOR_LOCK, SupervisorPool
 from kron.launchers.process.process import Files, Process, argv_of, input_of
 from kron.launchers.process.spec import OnOutput, ProcessSettings, Stream
 from kron.launchers.process.supervisor.output import read_log, record_end
 from kron.launchers.process.supervisor.record import (
     NEVER,
     RECORD,
+    RUNNING,
     STARTING,
     Record,
     create_record,
@@ -323,11 +324,24 @@ class SupervisedLauncher(ProcessLauncher):
         process = process_of(launch, sink, settings, files, self._numbered(attempt, record))
         lives = record.get("boot") == self._boot and not process.ended
         if not lives and not process.has_exit_code():
+            if record.get("state") in (STARTING, RUNNING):
+                self._conclude_lost(process, str(record.get("boot")))
             return False
         if not launch.run.acked and process.pid:
             sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
         self._watch_again(attempt, process)
         return True
+
+    def _conclude_lost(self, process: SupervisedProcess, boot: str) -> None:
+        """Record that a run was lost with its supervisor or its boot, with the output that it left."""
+        folder = Path(self._folder).parent / boot
+        process.files = process.files._replace(output=str(folder / Path(process.files.output).name))
+        process.conclude(None)
+        if boot != self._boot:
+            with suppress(OSError):
+                (folder / SUPERVISOR_LOCK).unlink(missing_ok=True)
+                # Outputs of further runs may be in it.
+                folder.rmdir()
 
     def _numbered(self, attempt: Attempt, record: Record) -> Record:
         """Return a record with the number of its process, which a killed supervisor may not have written."""

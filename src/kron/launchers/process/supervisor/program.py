@@ -26,6 +26,7 @@ from kron.launchers.process.supervisor.output import (
     trim,
 )
 from kron.launchers.process.supervisor.record import (
+    RUNNING,
     STARTING,
     Record,
     Request,
@@ -216,7 +217,7 @@ class Supervisor:
         except (OSError, LookupError, ValueError) as error:
             self._refuse(request, _fault(error))
         else:
-            running: Record = {"state": "running", "pid": pid, "started": started_of(pid), **me}
+            running: Record = {"state": RUNNING, "pid": pid, "started": started_of(pid), **me}
             with contextlib.suppress(OSError):
                 write_record(record, running)
             kept = {name: request.get(name) for name in KEPT}

@@ -11,8 +11,8 @@ import os
 # further space on a full disk.
 RECORD, RECORD_SIZE = ".run", 4_096
 
-# The state of a run whose command has no number yet.
-STARTING = "starting"
+# The states of a run whose command has no number yet, and of one that has.
+STARTING, RUNNING = "starting", "running"
 # The state of a run that its krond recorded and that no supervisor has started: the next krond forbids it.
 NEVER = "never started"
 
