@@ -1,8 +1,10 @@
 """krond killed and restarted while processes run: every period once, every end known, nothing left."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kron.launchers.process.host import processes_of
+from kron.launchers.process.host import is_alive, processes_of
+from kron.launchers.process.supervisor.record import read_record
 from tests.daemon.krond import Krond
 from tests.waiting import wait_for
 
@@ -242,3 +245,37 @@ def test_a_full_disk_costs_no_end_and_starts_nothing_twice(tmp_path: Path) -> No
         krond.stop()
     finally:
         subprocess.run(["umount", "-l", str(state)], check=False)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_lost_with_its_supervisor_is_said_to_be_lost_and_keeps_its_output(
+    tmp_path: Path,
+) -> None:
+    krond = Krond(tmp_path)
+    ready = tmp_path / "ready"
+    command = f"echo before; touch {ready}; sleep 300"
+    krond.write("a.yaml", f'{{identity: a, schedule: "0 0 1 1 *", command: "{command}"}}')
+    krond.start()
+    key = krond.call("run", "a")["idempotency_key"]
+    wait_for(ready.exists, krond.log_text)
+    (place,) = krond.state.rglob(f"{key}.1.run")
+    wait_for(lambda: (read_record(str(place)) or {}).get("state") == "running", krond.log_text)
+    record = json.loads(place.read_bytes())
+    # As when the host loses its power.
+    krond.kill()
+    for pid in (record["supervisor"], record["pid"]):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(record["pid"], record["started"]))
+    krond.start()
+    assert krond.ended("a", key)["result"] == "orphaned"
+    assert "lost: its worker ended while it ran" in kron(krond, "runs", "a")
+    lines = kron(krond, "logs", "a").splitlines()
+    assert (lines[0], lines[1].partition(": ")[2]) == ("before", "its end is unknown, 7 bytes of output")
+    assert krond.stop() == 0
+
+
+def kron(krond: Krond, *words: str) -> str:
+    """Return what a command of the command line prints about a krond."""
+    argv = [sys.executable, "-m", "kron", *words, "--server", f"unix:{krond.state}/krond.sock"]
+    # `kron logs` of a run without success has an exit code of its own.
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

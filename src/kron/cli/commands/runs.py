@@ -22,7 +22,8 @@ from kron.cli.support.client import (
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
 from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
-from kron.core.plan.record import RunStatus
+from kron.core.plan.record import Result, RunStatus
+from kron.core.plan.why import RESULTS
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.responses import View
@@ -174,8 +175,13 @@ def _row(run: Document, display: Display) -> tuple[str | Cell, ...]:
         else Cell(status, COLORS.get(RunStatus(status)) if status in tuple(RunStatus) else None),
         display.distance(run["started_at"]),
         duration or display.duration(run["started_at"], run["ended_at"]),
-        text(run["error"] or run["sentence"]),
+        text(run["error"] or _loss(run) or run["sentence"]),
     )
+
+
+def _loss(run: Document) -> str | None:
+    """Return the words for a run that failed without an error because nothing is known of its end."""
+    return RESULTS[Result.ORPHANED] if run.get("result") == Result.ORPHANED else None
 
 
 def _show_period(target: Target, name: str, period: str, *, as_json: bool) -> int:
