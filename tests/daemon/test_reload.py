@@ -14,8 +14,10 @@ from kron.fronts.daemon import daemon as daemon_module
 from kron.fronts.daemon.daemon import FIRST_LOAD, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.job_set import Reloaded
 from kron.fronts.daemon.place import StateFolder
+from kron.launchers.process.host import is_alive
+from kron.launchers.process.supervisor.record import started_of
 from tests.daemon.krond import Krond
-from tests.waiting import until
+from tests.waiting import until, wait_for
 
 NOTHING = Reloaded([], [], [], [], 0)
 
@@ -76,6 +78,28 @@ def test_no_module_of_the_folder_that_krond_is_started_in_is_loaded(tmp_path: Pa
     krond.write("a.yaml", '{identity: a, schedule: "0 0 1 1 *", command: "true"}')
     krond.start(cwd=hostile)
     assert krond.names() == ["a"], krond.log_text()
+    assert krond.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_load_ends_with_its_krond_and_applies_nothing_after_the_load_of_the_next_one(
+    tmp_path: Path,
+) -> None:
+    krond = Krond(tmp_path / "krond")
+    jobs = "".join(f' - {{name: j{number}, schedule: "0 0 1 1 *", command: id}}\n' for number in range(5_000))
+    krond.write("a.yaml", f"jobs:\n{jobs}")
+    krond.start(wait=False)
+    children = Path(f"/proc/{krond.pid}/task/{krond.pid}/children")
+    (loader,) = wait_for(lambda: children.read_text().split(), krond.log_text)
+    started = started_of(int(loader))
+    # Files are read in a thread.
+    wait_for(lambda: len(os.listdir(f"/proc/{loader}/task")) > 1, krond.log_text)
+    krond.kill()
+    wait_for(lambda: not is_alive(int(loader), started))
+    assert krond.log_text() == ""
+    krond.write("a.yaml", '{identity: a, schedule: "0 0 1 1 *", command: "true"}')
+    krond.start()
+    assert krond.names() == ["a"]
     assert krond.stop() == 0
 
 

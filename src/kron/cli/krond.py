@@ -170,9 +170,10 @@ def _load(place: StateFolder, sources: Sources, *, at_boot: bool) -> int:
     from kron.core.time.instant import milliseconds_of
     from kron.fronts.daemon.boot import start_boot_jobs
     from kron.fronts.daemon.job_set import Reloaded, reload_jobs
-    from kron.launchers.process.host import boot_of
+    from kron.launchers.process.host import boot_of, end_with_parent
     from kron.stores.sqlite.store import SqliteStore
 
+    end_with_parent()
     channels = read_notify_options(sources.settings).channels
 
     async def apply() -> Reloaded:

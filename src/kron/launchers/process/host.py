@@ -19,6 +19,8 @@ from typing import NamedTuple
 _log = logging.getLogger("kron.launchers")
 # Linux 6.15 and later give the exit status of a process that is not a child: request, mask, size and offset.
 _GET_INFO, _INFO_EXIT, _INFO_SIZE, _INFO_CODE_AT = 0xC040FF0B, 1 << 3, 64, 60
+# The request of prctl for a signal at the end of the parent: PR_SET_PDEATHSIG.
+SET_DEATH_SIGNAL = 1
 # Where control groups of version 2 are, alone or beside those of version 1.
 CGROUP_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 # The variable that tells the processes of one launcher from those of others on the same host, which may have
@@ -186,6 +188,14 @@ def sessions_of(keys: Collection[str], launcher: str) -> dict[tuple[str, int], i
 def _all() -> Iterator[int]:
     with suppress(OSError):
         yield from [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the one that started it has ended."""
+    with suppress(OSError, AttributeError, ImportError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def boot_of() -> str:
