@@ -154,6 +154,8 @@ async def test_a_job_of_a_killed_service_is_found_by_its_name(tmp_path: Path, cl
         await first.post("/schedules/upsert", YEARLY)
         await first.post("/schedules/report/run")
         await first.run_with("STARTED")
+        # The start is recorded before its Job is created.
+        await until(lambda: job_names(cluster))
         first.server.signal(signal.SIGKILL)
     cluster.complete(job_names(cluster)[0], TEAM)
     async with service(tmp_path, cluster) as second:
