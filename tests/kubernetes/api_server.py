@@ -48,9 +48,9 @@ def _copied(value: Any) -> Any:
 class Refused(Exception):  # noqa: N818 - an answer, not an error of the double
     """A request is answered with a Status document."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, *, name: str = "") -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
+        self.code, self.reason, self.message, self.name = code, reason, message, name
 
 
 class Logged(NamedTuple):
@@ -266,7 +266,7 @@ class ApiServer:
 
     def _found(self, kind: Kind, key: Key) -> Doc:
         if key not in kind.objects:
-            raise Refused(404, "NotFound", f'{kind.plural} "{key[1]}" not found')
+            raise Refused(404, "NotFound", f'{kind.plural} "{key[1]}" not found', name=key[1])
         return kind.objects[key]
 
     def _replace(self, kind: Kind, key: Key, document: Doc, part: str) -> Doc:
@@ -462,7 +462,8 @@ class ApiServer:
             document = self._execute(logged, kind, part, query, headers, json.loads(body or b"null"))
         except Refused as refused:
             self.refusals[refused.code] += 1
-            await _reply(writer, refused.code, _status(refused.code, refused.reason, refused.message))
+            status = _status(refused.code, refused.reason, refused.message)
+            await _reply(writer, refused.code, status | {"details": {"name": refused.name}})
             return True
         if self.on_request(number, "after") or (fault is not None and fault.cut == "after"):
             return False

@@ -141,6 +141,51 @@ async def test_an_outage_loses_nothing(cluster: Cluster) -> None:
     assert cluster.ever_created() == ["12:01", "12:02"]
 
 
+async def test_a_server_that_serves_no_kind_yet_has_lost_no_object(cluster: Cluster) -> None:
+    """While it starts, it answers 404 without the name of an object."""
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.status()["periods"][0].get("job"))
+    is_starting = Fault(lambda each: True, times=FOREVER, status=404)
+    cluster.server.faults = [is_starting]
+    cluster.server.compact()
+    cluster.server.cut_watches()
+    await cluster.advance(minute(2, 10))
+    is_starting.match = lambda each: each.resource != "jobs" or each.verb not in ("list", "watch")
+    await cluster.advance(minute(2, 20))
+    assert list(cluster.operator.store.books) == ["default/a"]
+    cluster.server.faults = []
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    results = {row["periodId"][11:16]: row.get("result") for row in cluster.status()["periods"]}
+    assert results == {"12:01": None, "12:02": None}
+    await cluster.complete("12:01")
+
+
+@pytest.mark.parametrize("status", [404, 429, 503])
+async def test_a_creation_of_a_job_that_fails_for_a_while_is_made(cluster: Cluster, status: int) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.faults = [Fault(is_creation, times=2, status=status)]
+    await cluster.advance(minute(1, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    assert cluster.condition("SchedulingError")["status"] == "False"
+
+
+async def test_a_job_that_is_missing_is_looked_up_until_the_server_answers(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(schedule="1 12 * * *"))
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.status()["periods"][0].get("job"))
+    cluster.server.faults = [
+        Fault(lambda each: (each.verb, each.resource) == ("get", "jobs"), times=3, status=500)
+    ]
+    cluster.server.remove("jobs", cluster.job_of("12:01")["metadata"]["name"])
+    cluster.server.compact()
+    cluster.server.cut_watches()
+    await cluster.eventually(lambda: cluster.status()["periods"][0].get("result") == "failed")
+
+
 async def test_a_status_that_is_removed_is_written_again(cluster: Cluster) -> None:
     await cluster.start()
     await cluster.add(kronjob(policy=patience()))

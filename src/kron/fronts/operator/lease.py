@@ -109,7 +109,7 @@ class LeaderLease:
         try:
             return await self._api.get(LEASES, self._namespace, self._name)
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            if error.is_missing:
                 document = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
                 return {**document, "metadata": {"name": self._name, "namespace": self._namespace}}
             raise unavailable(error) from error

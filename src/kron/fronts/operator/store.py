@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
-from http import HTTPStatus
 from typing import Any
 
 from kron.core.errors import OwnedError, StoreUnavailableError
@@ -306,7 +305,7 @@ class KubernetesStore(SqliteStore):
         try:
             await self._api.patch_status(KRONJOBS, *kronjob.place, {"status": status})
         except (ApiError, ApiUnavailableError) as error:
-            if isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND:
+            if isinstance(error, ApiError) and error.is_missing:
                 return  # it was deleted in the meantime
             raise unavailable(error) from error
 
@@ -387,9 +386,7 @@ class KubernetesStore(SqliteStore):
     ) -> Written | None:
         """Read a KronJob after a patch that failed: None if the same patch can be tried again."""
         self._failure = f"the record of {kronjob.place} is not written: {error}"
-        if isinstance(error, ApiError) and not (
-            error.is_conflict or error.is_temporary or error.status == HTTPStatus.NOT_FOUND
-        ):
+        if isinstance(error, ApiError) and not (error.is_conflict or error.is_temporary or error.is_missing):
             _log.error("the status of %s is refused: %s", kronjob.place, error)
         try:
             live = await self._live(kronjob)
@@ -422,7 +419,7 @@ class KubernetesStore(SqliteStore):
         try:
             live = kronjob_of(await self._api.get(KRONJOBS, *kronjob.place))
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            if error.is_missing:
                 return None
             raise
         return live if live.uid == kronjob.uid else None

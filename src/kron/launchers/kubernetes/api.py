@@ -58,12 +58,18 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 
 
 class ApiError(Exception):
-    """The API server refused a request; `reason` is the one word of its status document."""
+    """The API server refused a request; `reason` is the one word of its status document.
 
-    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float = 0.0) -> None:
+    `name` is the object that it is about, if the document has one.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, *, name: str = "", retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}".rstrip(": "))
         self.status = status
         self.reason = reason
+        self.name = name
         self.retry_after_s = retry_after_s
 
     @property
@@ -72,9 +78,19 @@ class ApiError(Exception):
         return self.status == HTTPStatus.CONFLICT and self.reason != "AlreadyExists"
 
     @property
+    def is_missing(self) -> bool:
+        """Say whether an object does not exist.
+
+        A server that starts answers 404 for a kind that it does not serve yet, and names no object.
+        """
+        return self.status == HTTPStatus.NOT_FOUND and bool(self.name)
+
+    @property
     def is_temporary(self) -> bool:
         """Say whether the same request may succeed later."""
-        return self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        is_unserved = self.status == HTTPStatus.NOT_FOUND and not self.name
+        is_busy = self.status == HTTPStatus.TOO_MANY_REQUESTS
+        return is_unserved or is_busy or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class ApiUnavailableError(Exception):
@@ -345,10 +361,12 @@ def _error_of(response: Response) -> ApiError:
         value = json.loads(bytes(response.body))
         document = value if isinstance(value, dict) else {}
     after = response.headers.get("retry-after", "")
+    details = document.get("details")
     return ApiError(
         response.status,
         str(document.get("reason") or ""),
         str(document.get("message") or ""),
+        name=str(details.get("name") or "") if isinstance(details, dict) else "",
         retry_after_s=float(after) if after.isdigit() else 0.0,
     )
 

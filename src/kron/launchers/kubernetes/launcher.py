@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import NamedTuple
 
 from kron.core.errors import InputError, StoreUnavailableError
@@ -205,7 +204,7 @@ class KubernetesLauncher(RemoteLauncher):
         try:
             await self._api.get(JOBS, *place)
         except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if not error.is_missing:
                 return DeliveryResult(str(error), retry=error.is_temporary)
             self._removed(place)
         except ApiUnavailableError as error:
@@ -248,13 +247,21 @@ class KubernetesLauncher(RemoteLauncher):
 
     async def _look_up(self, place: JobPlace) -> None:
         """Report the end of a Job that is gone; it may have been created after the list was read."""
-        try:
-            self._seen(place, await self._api.get(JOBS, *place))
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                self._removed(place)
-        except ApiUnavailableError:
-            pass  # the watch cannot continue either, and lists again
+        failures = 0
+        while place in self._tracked:  # each round waits
+            try:
+                self._seen(place, await self._api.get(JOBS, *place))
+            except ApiError as error:
+                if error.is_missing:
+                    self._removed(place)
+                if not error.is_temporary:
+                    return
+            except ApiUnavailableError:
+                pass
+            else:
+                return
+            failures += 1
+            await sleep_for(self._clock, BACKOFF.delay_after(place.name, failures) or 0)
 
     def _changed(self, event: WatchEvent) -> None:
         place = _place(event.object)
@@ -307,7 +314,7 @@ class KubernetesLauncher(RemoteLauncher):
             try:
                 await self._api.delete(JOBS, *place, foreground=True)
             except ApiError as error:
-                if error.status == HTTPStatus.NOT_FOUND:
+                if error.is_missing:
                     self._removed(place)
                     return
                 if not error.is_temporary:
