@@ -136,6 +136,10 @@ class Chromium:
         """Move the viewer to a time zone; an empty one is that of the host."""
         self._call("Emulation.setTimezoneOverride", {"timezoneId": key})
 
+    def scripts(self, *, run: bool) -> None:
+        """Let pages run their scripts, or not; what a test asks of a page is answered all the same."""
+        self._call("Emulation.setScriptExecutionDisabled", {"value": not run})
+
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""
         before = self._loads
