@@ -29,10 +29,11 @@ SECRET = "carrot"
 
 
 class Owned(NamedTuple):
-    """What Ann has: a schedule with a run, its ETag and the time of its edit, and a DAG with a run."""
+    """What Ann has: a schedule with a run and its output, and a DAG with a run."""
 
     schedule: str
     run_key: str
+    run_at: str
     etag: str
     edited_at: str
     dag: str
@@ -63,7 +64,7 @@ class Owned(NamedTuple):
             "/ui/playground": ({"cron": "0 9 * * *"}, {}),
             "/ui/period": ({**name, **at}, {}),
             "/ui/run": ({"key": self.run_key}, {}),
-            "/ui/run/output": ({**name, **at, "key": self.run_key}, {}),
+            "/ui/run/output": ({**name, "at": self.run_at, "key": self.run_key}, {}),
             "/ui/runs": ({}, {}),
             "/ui/dags": ({}, {}),
             "/ui/dag": ({"id": self.dag}, {}),
@@ -103,11 +104,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def owned_by_ann(service: httpx.Client) -> Owned:
+    says = {"kind": "process", "command": ["/bin/sh", "-c", f"echo {SECRET}"]}
     for number in range(4):
-        added_for(service, "ann", f"{SECRET}{number}", cron_expr="17 4 * * *", tags=[SECRET])
+        fields = {"cron_expr": "17 4 * * *", "tags": [SECRET], "launcher": says}
+        added_for(service, "ann", f"{SECRET}{number}", **fields)
     name, headers = f"ann/{SECRET}0", owned("ann")
     path = f"/schedules/{quote(name, safe='')}"
-    key = service.post(f"{path}/run", headers=headers).json()["idempotency_key"]
+    started = service.post(f"{path}/run", headers=headers).json()
+    key, run_at = started["idempotency_key"], started["run_at"]
     dag = deploy(service, SECRET, sh("only", "true"))
     run = service.post(f"/dags/{dag}/runs", json={"logical_date": DATE}, headers=headers)
     assert run.status_code < 300, run.text
@@ -122,7 +126,9 @@ def owned_by_ann(service: httpx.Client) -> Owned:
     etag = service.get(path, headers=headers).headers["etag"]
     admin = {"authorization": f"Bearer {token('root', 'admin')}"}
     worker = service.get("/workers", headers=admin).json()["workers"][0]["worker"]
-    return Owned(name, key, etag, edited_at, dag, run_id, worker)
+    with signed_in(service, "ann") as ann:
+        wait_for(lambda: SECRET in ann.get("/ui/run", params={"key": key}).text.partition("<pre")[2])
+    return Owned(name, key, run_at, etag, edited_at, dag, run_id, worker)
 
 
 def _states(ann: httpx.Client) -> str:
@@ -148,9 +154,8 @@ def test_ann_reaches_what_is_hers_at_every_page(service: httpx.Client, owned_by_
             if method == "GET" and not path.startswith("/ui/workers") and path != "/ui/fleet/apply":
                 query, _ = owned_by_ann.route(method, path)
                 answer = ann.get(path, params=query)
-                # A log message has no output to download.
-                assert answer.status_code == (400 if path == "/ui/run/output" else 200), (path, answer.text)
-                if path not in ("/ui/playground", "/ui/run/output"):
+                assert answer.status_code == 200, (path, answer.text)
+                if path != "/ui/playground":
                     assert SECRET in answer.text, path
 
 
@@ -178,6 +183,15 @@ def test_no_address_and_no_form_leads_to_another_tenant(
             # The page of an error repeats the name that was asked for.
             shown = answer.text.replace(owned_by_ann.schedule, "").replace(owned_by_ann.dag, "")
             assert SECRET not in shown, (method, path)
+        # Her own schedule leads no further, with the key and the time of another's run.
+        if scope != "read":
+            added_for(service, "mallory", "own", cron_expr="0 0 1 1 *")
+            name, at = {"id": "mallory/own"}, {"at": owned_by_ann.run_at}
+            answer = mallory.get("/ui/run/output", params={**name, **at, "key": owned_by_ann.run_key})
+            assert answer.status_code == 400
+            assert SECRET not in answer.text
+            page = mallory.get("/ui/period", params={**name, **at})
+            assert SECRET not in page.text
         for path, query, shown in (
             ("/", {"search": SECRET}, "No schedules found"),
             ("/", {"tag": SECRET}, "No schedules found"),
