@@ -455,6 +455,15 @@ def test_all_times_of_a_page_of_a_schedule_are_in_its_zone(demo: httpx.Client) -
     assert re.search(r"Chosen: \w+ \d+ \w+ [\d: ]+ JST", typed.text)
 
 
+def test_a_tag_of_many_schedules_leads_from_the_timeline_to_their_list(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, _):
+        for number in range(30):
+            added(client, f"crowd/{number}", tags=["crowd"])
+        assert "/ui/now?zoom=day&tag=crowd" in page_of(client, "/ui/now").links
+        # There its lane leads on.
+        assert "/?tag=crowd" in page_of(client, "/ui/now", tag="crowd").links
+
+
 def test_a_definition_is_shown_with_its_own_characters(client: httpx.Client) -> None:
     added(client, "quoted", launcher={"kind": "log", "message": "it's <b> & é"})
     assert '"it\'s <b> & é"' in page_of(client, "/ui/schedule", id="quoted").text

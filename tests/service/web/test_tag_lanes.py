@@ -138,6 +138,18 @@ async def test_start_groups_start_as_often_as_their_schedules_one_by_one(
     assert (coming.left_out, coming.nominal, fleet.left_out) == (0, nominal, 0)
 
 
+async def test_a_schedule_whose_windows_others_with_another_tag_have_too_is_counted_once(
+    registrar: Registrar,
+) -> None:
+    window = {"mode": "after", "duration": "10m"}
+    names = {"alone": "team0", "one": "team1", "two": "team1", "three": "team1"}
+    for name, tag in names.items():
+        await registrar.upsert_schedule(a_schedule(name, cron_expr="0 * * * *", window=window, tags=[tag]))
+    fleet = await starters_of(registrar.catalog.query, JobFilter())
+    assert sorted((one.name, one.jobs) for one in fleet.starters) == sorted((name, 1) for name in names)
+    assert (fleet.total, fleet.left_out) == (4, 0)
+
+
 async def test_more_schedules_of_their_own_times_than_are_read_are_told(
     registrar: Registrar, monkeypatch: pytest.MonkeyPatch
 ) -> None:

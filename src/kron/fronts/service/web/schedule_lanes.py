@@ -63,9 +63,11 @@ async def schedule_lanes(query: Query, found: Sequence[FoundJob], view: View, zo
 
 def nominal_note(nominal: int) -> list[str]:
     """Return the note on windows that are not decided."""
-    words = "schedule has" if nominal == 1 else "schedules have"
-    note = f"{nominal:,} {words} too many windows: their starts are drawn at their nominal times."
-    return [note] if nominal else []
+    words = "schedule" if nominal == 1 else "schedules"
+    reason = "There are too many windows for one page"
+    return (
+        [f"{reason}: the starts of {nominal:,} {words} are drawn at their nominal times."] if nominal else []
+    )
 
 
 class _Records:

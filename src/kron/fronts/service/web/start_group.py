@@ -94,7 +94,7 @@ async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
 
 def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]:
     """Return the groups that start together, and those whose schedules are to be read one by one."""
-    together, hashed, windowed = [], [], []
+    together, hashed, windowed, alone = [], [], [], []
     for group in groups:
         if group.is_stopped or group.is_irregular:
             continue
@@ -104,13 +104,16 @@ def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]
             continue
         if not compiled.is_shared:
             hashed.append(group)
-        elif compiled.plain or group.jobs == 1:
+        elif compiled.plain:
             together.append(group)
         else:
-            windowed.append(group)
+            (alone if group.jobs == 1 else windowed).append(group)
     if sum(group.jobs for group in windowed) > MAX_DECIDED:
-        return together + windowed, hashed
-    return together, hashed + windowed
+        return together + windowed + alone, hashed
+    # Schedules are read one by one by their definition, whatever their tag.
+    read = {group.definition for group in windowed}
+    together += [group for group in alone if group.definition not in read]
+    return together, hashed + windowed + [group for group in alone if group.definition in read]
 
 
 async def _irregular(query: Query, wanted: JobFilter) -> list[StartGroup]:
