@@ -84,6 +84,7 @@ class PagesClient:
 def krond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Krond]:
     krond = Krond(tmp_path_factory.mktemp("krond"), "--listen", "127.0.0.1:0", "--log-format", "json")
     krond.write("a.yaml", '{identity: a, schedule: "0 0 1 1 *", command: "echo well; echo done"}')
+    krond.write("boot.yaml", '{identity: boot, schedule: "@reboot", command: "echo up"}')
     krond.write("windowed.json", json.dumps([WINDOWED]))
     krond.start()
     yield krond
@@ -97,7 +98,11 @@ def pages(krond: Krond) -> PagesClient:
 
 def test_the_pages_show_the_jobs_of_the_files_and_act_on_them(krond: Krond, pages: PagesClient) -> None:
     assert pages.read("/readyz") == {"status": "ok", "worker": "running", "error": None}
-    assert [each["schedule_id"] for each in pages.read("/schedules")["schedules"]] == ["a", "windowed"]
+    assert [each["schedule_id"] for each in pages.read("/schedules")["schedules"]] == [
+        "a",
+        "boot",
+        "windowed",
+    ]
     assert "0 0 1 1 *" in pages.get("/ui/schedule?id=a")
     status, text = pages.send("POST", "/schedules/a/run", {})
     assert status == 202, text
@@ -106,6 +111,16 @@ def test_the_pages_show_the_jobs_of_the_files_and_act_on_them(krond: Krond, page
     assert krond.call("schedule", "a")["paused"] is True
     audit = pages.read("/audit")["entries"]
     assert (audit[0]["action"], audit[0]["who"]) == ("pause", f"krond:{_user()}")
+
+
+def test_a_job_at_boot_is_told_as_such_and_is_never_finished(pages: PagesClient) -> None:
+    assert pages.read("/schedules/boot")["sentence"] == "At every boot of the host"
+    for path in ("/", "/ui/schedule?id=boot"):
+        page = pages.get(path)
+        assert "At every boot of the host" in page
+        assert "February" not in page
+        assert "finished" not in page
+    assert "It runs when the host has booted" in pages.get("/ui/schedule?id=boot")
 
 
 def test_a_user_of_the_host_has_no_token_to_sign_out_with(pages: PagesClient) -> None:

@@ -361,7 +361,8 @@ def badges_of(job: JobRecord, open_runs: list[RunRecord], following: NextStart) 
         badges.append(Badge("wait", word, "Failed runs that are tried again"))
     if job.failures:
         badges.append(Badge("bad", "failing", f"Consecutive failures: {job.failures}"))
-    if following.start_at is None and not job.is_stopped:
+    is_boot = compiled_job(job.definition, job.identity).job.schedule.is_boot
+    if following.start_at is None and not job.is_stopped and not is_boot:
         badges.append(
             Badge("stop", "finished", "No further runs")
             if following.nominal_time is None
