@@ -225,6 +225,14 @@ def test_a_refreshed_definition_keeps_its_details_open(tmp_path: Path) -> None:
     assert re.search(r"<details open", dom)
 
 
+def test_a_new_entry_before_an_open_one_does_not_take_its_place(tmp_path: Path) -> None:
+    new = b"<details><summary>Retry run</summary>y</details>"
+    with answering(Answer(BEFORE), Answer(EDITED.replace(b"<details>", new + b"<details>"))) as url:
+        dom = look(url, tmp_path).dom
+    assert re.search(r"<details><summary>Retry run", dom)
+    assert re.search(r"<details open[^>]*><summary>All", dom)
+
+
 def test_live_updates_that_are_off_do_not_read_like_a_paused_schedule(tmp_path: Path) -> None:
     with answering(Answer(BEFORE.replace(b"</body>", OFF)), Answer(EDITED)) as url:
         dom = look(url, tmp_path).dom

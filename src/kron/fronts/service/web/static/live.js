@@ -29,6 +29,21 @@
       if (fresh) fresh.scrollTop = isAtEnd ? fresh.scrollHeight : top;
     });
   };
+  // Details are known by their summary and the time of their row: others may come before them.
+  const statesOf = (part) => {
+    const seen = new Map();
+    return [...part.querySelectorAll("details")].map((details) => {
+      const time = details.closest("tr, li")?.querySelector("time")?.dateTime ?? "";
+      const name = `${time} ${details.querySelector("summary")?.textContent}`;
+      const times = (seen.get(name) ?? 0) + 1;
+      seen.set(name, times);
+      return [`${name} ${times}`, details];
+    });
+  };
+  const keepOpen = (part, other) => {
+    const opened = new Map(statesOf(part).map(([key, details]) => [key, details.open]));
+    for (const [key, details] of statesOf(other)) details.open = opened.get(key) ?? details.open;
+  };
   const isTailing = () => Boolean(document.querySelector('[data-tail="yes"]'));
   for (const tail of document.querySelectorAll('[data-tail="yes"] pre.output')) tail.scrollTop = tail.scrollHeight;
 
@@ -43,8 +58,7 @@
       const other = fresh.getElementById(part.id);
       if (!other || isInUse(part)) continue;
       keepPlace(part, other);
-      const opened = [...part.querySelectorAll("details")].map((details) => details.open);
-      [...other.querySelectorAll("details")].forEach((details, index) => { details.open = Boolean(opened[index]); });
+      keepOpen(part, other);
       part.replaceWith(document.adoptNode(other));
     }
     document.dispatchEvent(new Event("kron-refreshed"));
