@@ -33,7 +33,15 @@ def test_a_relative_time_has_two_units_at_most(milliseconds: int, text: str) -> 
     assert away(milliseconds) == text
 
 
-@given(milliseconds=st.integers(1_000, 10**12))
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(999, "999 ms"), (1_000, "1 s"), (1_099, "1 s"), (1_999, "1.9 s"), (9_999, "9.9 s"), (10_999, "10 s")],
+)
+def test_a_duration_of_a_few_seconds_has_its_tenths(milliseconds: int, text: str) -> None:
+    assert span(milliseconds) == text
+
+
+@given(milliseconds=st.integers(10_000, 10**12))
 def test_a_duration_is_rounded_down_by_less_than_a_unit(milliseconds: int) -> None:
     sizes = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
     words = span(milliseconds).split()

@@ -11,6 +11,8 @@ from kron.fronts.service.documents import time_text
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # From this many of one unit on, the next smaller one is left out.
 COARSE = 10
+# In milliseconds.
+SECOND = 1000
 
 
 class PageTime(NamedTuple):
@@ -61,14 +63,20 @@ def _wall_text(wall: datetime, year: int) -> str:
 
 def away(milliseconds: int) -> str:
     """Format a relative time: `in 5 min`, `2 h 10 min ago`, `now`."""
-    text = span(abs(milliseconds))
+    text = _in_units(abs(milliseconds))
     if text == "0 s":
         return "now"
     return f"in {text}" if milliseconds > 0 else f"{text} ago"
 
 
 def span(milliseconds: int) -> str:
-    """Format a duration in its two largest units."""
+    """Format a duration in its two largest units; of a few seconds the tenths are told."""
+    if SECOND < milliseconds < COARSE * SECOND and milliseconds % SECOND >= SECOND // 10:
+        return f"{milliseconds // SECOND}.{milliseconds % SECOND * 10 // SECOND} s"
+    return _in_units(milliseconds)
+
+
+def _in_units(milliseconds: int) -> str:
     seconds = milliseconds // 1000
     if milliseconds < 1000:
         return f"{milliseconds} ms" if milliseconds >= COARSE else "0 s"
