@@ -234,6 +234,23 @@ async def test_an_edit_that_removes_a_planned_period_is_told_with_its_author(sta
     assert (await ask(stage, 180)).headline == f"did not run: {edit}"
 
 
+async def test_of_several_edits_the_one_that_removed_the_period_is_told(stage: Stage) -> None:
+    window = {"mode": "before", "duration": "2h"}
+    job = {"identity": "job", "schedule": "0 15 * * *", "window": window, "seed": {"salt": "f"}}
+    await stage.add(Job.from_dict(job))
+    await stage.run()
+    for minute, who, fields in [(61, "carl", {"description": "more"}), (62, "dora", {"seed": {"salt": "g"}})]:
+        await stage.until(NOON + minute * MINUTE)
+        job |= fields
+        await catalog_of(stage, who).upsert([JobDefinition(Job.from_dict(job))])
+    decided = [fact.sentence for fact in (await ask(stage, 180)).facts if fact.code == "edit"]
+    assert [sentence.split(" at ")[0] for sentence in decided] == ["the job was edited by dora"]
+    await stage.until(NOON + 63 * MINUTE)
+    await catalog_of(stage, "eve").upsert([JobDefinition(Job.from_dict(job | {"schedule": "0 16 * * *"}))])
+    edit = 'the job was edited by eve at 2026-01-01T13:03:00Z: schedule from "0 15 * * *" to "0 16 * * *"'
+    assert (await ask(stage, 180)).headline == f"did not run: {edit}"
+
+
 async def test_a_time_that_an_edit_removed_from_the_schedule_names_the_edit(stage: Stage) -> None:
     await stage.add(job_of())
     await stage.run()

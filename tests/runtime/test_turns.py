@@ -25,6 +25,7 @@ from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.runtime.journal import LogJournal
 from kron.runtime.turns import (
     FIRST_STEP,
+    JOBS_PER_S,
     MAX_READ_RUNS,
     MAX_STEP,
     MIN_STEP,
@@ -228,6 +229,8 @@ def test_a_tenant_is_over_its_share_by_its_jobs_or_by_their_time() -> None:
     turns.count([Change(a_record("ann"), 1)] * QUANTUM)
     turns.count([Change(a_record("bob"), 1)] * (QUANTUM - 1))
     assert turns.over_share() == ["ann"]
+    turns.spend(a_record("cat"), (QUANTUM - 1) / JOBS_PER_S)
+    assert turns.over_share() == ["ann"], "a millisecond counts as ten jobs"
     turns.spend(a_record("bob"), 1.0)
     assert turns.over_share() == ["bob"]
 

@@ -1,10 +1,11 @@
-"""The latest runs of all jobs are read through an index, however many there are."""
+"""What is due, and the latest runs of all jobs, are read through an index, however many there are."""
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from kron.core.plan.query import OpenRuns, RunCursor
 from kron.stores.postgres.connection import SESSION
@@ -42,6 +43,35 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan
     newest = await store.latest_runs(SPACE, limit=3)
     assert [run.nominal_time for run in newest] == [MANY - 1, MANY - 2, MANY - 3]
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["due_jobs", "due_runs", "next_at", "damaged_jobs"])
+async def test_sqlite_finds_what_is_due_without_reading_all_jobs(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / "kron.db")
+    store = SqliteStore(path)
+    await store.acquire(SPACE, "a")
+    await stored(store, a_job("x"), namespace=SPACE)
+    values = {"namespace": 1, "until": 0, "limit": 100, "without": "[]"}
+    with closing(sqlite3.connect(path)) as connection:
+        explained = connection.execute(f"EXPLAIN QUERY PLAN {statements('sqlite')[name]}", values)
+        plan = [row[3] for row in explained]
+    assert any("INDEX" in step for step in plan)
+    assert not [step for step in plan if step.startswith(("SCAN jobs", "SCAN runs"))]
+    await store.close()
+
+
+async def test_postgres_finds_the_next_due_time_by_an_index(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    await stored(store, a_job("x"), namespace=SPACE)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("SET enable_seqscan = off")
+        statement = f"EXPLAIN {statements('postgres')['next_at']}"
+        rows = connection.execute(statement, {"namespace": SPACE, "until": 0})
+        plan = "\n".join(row[0] for row in rows)
+    assert "using schedules_to_plan" in plan
+    assert "using schedule_runs_due" in plan
     await store.close()
 
 
