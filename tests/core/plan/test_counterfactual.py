@@ -197,6 +197,17 @@ def check(own: dict[str, object], other: dict[str, object], story: list[Act], se
     ) == fates(list(records.runs))
 
 
+def test_a_period_that_is_due_in_the_instant_of_a_request_starts_first_in_a_replay_too() -> None:
+    world = World(job_of(overlap="skip"), 1000 * NOON + 1)
+    world.wake()
+    world.advance(MINUTE - 1)
+    world.ask()
+    records = records_of(world)
+    assert sorted(run.status for run in records.runs) == ["STARTED", "STARTED"]
+    same = replay(recording_of(records), lambda job: job, until=world.now)
+    assert fates(list(same.runs.values())) == fates(list(records.runs))
+
+
 # --- answers -----------------------------------------------------------------------------------------------
 
 
