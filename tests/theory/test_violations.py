@@ -25,6 +25,8 @@ def test_the_traces_of_the_theory_conform_in_both_readings(name: str, reading: s
     report = check(computed(CONFORMING[name]), reading=reading)
     assert [finding.message for finding in report.failed] == []
     assert report.blame is None
+    by_definition = evaluate(computed(CONFORMING[name]), reading=reading)
+    assert [axiom for axiom, (status, _) in by_definition.items() if status is Status.FAILED] == []
 
 
 def test_a_trace_with_a_crash_conforms_and_could_not_by_the_letter() -> None:
