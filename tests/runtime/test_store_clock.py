@@ -149,6 +149,10 @@ async def test_a_worker_that_is_ahead_leaves_its_shards_to_one_whose_clock_agree
         async with working(postgres_url, SystemClock(), balance=balance) as right:
             await until(right.has_called_all)
             assert right.worker.error is None
+            taken = await right.store.incidents(SPACE, NAMES[0], since=0, until=2 * now_ms())
+            times = [each.until_at or 0 for each in taken if each.kind is IncidentKind.TAKE_OVER]
+            assert len(times) >= 2
+            assert max(times) <= now_ms(), "no take-over is recorded with a time to come"
     assert wrong.calls == []
     assert wrong.journal.events.count("clock_off") == 1
     assert max(early for _, early in right.calls) <= 0

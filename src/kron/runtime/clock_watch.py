@@ -210,6 +210,10 @@ class StoreClock:
         """Return when the loop looks again."""
         return self._time.wall() + LOOK_AGAIN_MS
 
+    def recorded_at(self, now: int, granted_at: int | None) -> int:
+        """Return the instant of a take-over: by the store's clock while the host's is ahead of it."""
+        return granted_at if granted_at is not None and self.is_ahead else now
+
     def doubt(self) -> None:
         """Plan nothing until the next comparison: the host's clock was set."""
         self._was_set = True

@@ -192,11 +192,12 @@ class Engine:
             self._dispatcher.keep_only(lease.has)
         if new:
             # If this fails, the shards are still new at the next renewal.
+            at = self._store_clock.recorded_at(now, ownership.granted_at)
             orphans = await recover_orphans(
-                self._store, self._launchers, ownership, shards=new, report=self.report, now=now
+                self._store, self._launchers, ownership, shards=new, report=self.report, now=at
             )
             self._inbox.put_in(orphans)
-            await self._note(ownership, take_overs(ownership, new, now))
+            await self._note(ownership, take_overs(ownership, new, at))
             lease.recovered(new, now)
             self._dispatcher.owned = lease.owned.shards
             if self.on_notice is not None:
