@@ -2,8 +2,10 @@
 
 import pytest
 
+from kron.core.errors import OwnedError
 from kron.core.job.decision import decide
 from kron.core.job.job import Job
+from kron.core.plan.step import Ownership
 from kron.core.time.instant import datetime_of
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
@@ -56,4 +58,29 @@ async def test_the_owner_after_a_crash_changes_no_chosen_time() -> None:
             stage.engine = stage.make_engine(owner)
             await stage.run()
         await check_decisions(stage)
+    await store.close()
+
+
+class LostStore(SqliteStore):
+    """A store whose leases have an end, and that refuses to renew them: another owner has taken over."""
+
+    async def acquire(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        ownership = await super().acquire(namespace, owner, now=now, balance=balance)
+        return ownership._replace(ttl_ms=30_000)
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        raise OwnedError(namespace=ownership.namespace, owner="other")
+
+
+async def test_an_engine_ends_when_a_renewal_finds_that_its_lease_is_lost() -> None:
+    """Otherwise an engine without due jobs would look as if it ran, with no lease and no renewal."""
+    store = LostStore()
+    async with stage_on(store) as stage:
+        await stage.run()
+        await stage.advance(MINUTE)
+        assert stage.engine.health.state == "lost"
     await store.close()

@@ -291,11 +291,14 @@ class JobStep:
         """
         is_skipped = self.policy.overlap is Overlap.SKIP and bool(self.active())
         added = [
-            run for key, run in self.runs.items() if key not in self._read and run.status is RunStatus.PENDING
+            run
+            for key, run in self.runs.items()
+            if key not in self._read
+            and run.status is RunStatus.PENDING
+            and not (is_skipped and run.fire_time <= self.now)
         ]
         for run in added[room:]:
-            if not (is_skipped and run.fire_time <= self.now):
-                self.drop(run, RunStatus.SKIPPED, Reason.OPEN_LIMIT)
+            self.drop(run, RunStatus.SKIPPED, Reason.OPEN_LIMIT)
 
     def settle(self, run: RunRecord, verdict: Settle) -> None:
         """End a run without an execution, as a verdict says."""
