@@ -236,10 +236,19 @@ async def test_an_edit_that_removes_a_planned_period_is_told_with_its_author(sta
 
 async def test_of_several_edits_the_one_that_removed_the_period_is_told(stage: Stage) -> None:
     window = {"mode": "before", "duration": "2h"}
-    job = {"identity": "job", "schedule": "0 15 * * *", "window": window, "seed": {"salt": "f"}}
+    job: dict[str, object] = {
+        "identity": "job",
+        "schedule": "0 15 * * *",
+        "window": window,
+        "seed": {"salt": "f"},
+    }
+    changes: list[tuple[int, str, dict[str, object]]] = [
+        (61, "carl", {"description": "more"}),
+        (62, "dora", {"seed": {"salt": "g"}}),
+    ]
     await stage.add(Job.from_dict(job))
     await stage.run()
-    for minute, who, fields in [(61, "carl", {"description": "more"}), (62, "dora", {"seed": {"salt": "g"}})]:
+    for minute, who, fields in changes:
         await stage.until(NOON + minute * MINUTE)
         job |= fields
         await catalog_of(stage, who).upsert([JobDefinition(Job.from_dict(job))])

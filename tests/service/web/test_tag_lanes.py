@@ -145,8 +145,8 @@ async def test_a_schedule_whose_windows_others_with_another_tag_have_too_is_coun
     names = {"alone": "team0", "one": "team1", "two": "team1", "three": "team1"}
     for name, tag in names.items():
         await registrar.upsert_schedule(a_schedule(name, cron_expr="0 * * * *", window=window, tags=[tag]))
-    fleet = await starters_of(registrar.catalog.query, JobFilter())
-    assert sorted((one.name, one.jobs) for one in fleet.starters) == sorted((name, 1) for name in names)
+    fleet = await start_groups_of(registrar.catalog.query, JobFilter())
+    assert sorted((one.name, one.jobs) for one in fleet.groups) == sorted((name, 1) for name in names)
     assert (fleet.total, fleet.left_out) == (4, 0)
 
 

@@ -94,7 +94,8 @@ async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
 
 def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]:
     """Return the groups that start together, and those whose schedules are to be read one by one."""
-    together, hashed, windowed, alone = [], [], [], []
+    together, hashed = list[JobGroup](), list[JobGroup]()
+    windowed, alone = list[JobGroup](), list[JobGroup]()
     for group in groups:
         if group.is_stopped or group.is_irregular:
             continue
