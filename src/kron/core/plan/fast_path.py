@@ -146,20 +146,8 @@ class FastPath:
         run, report = runs[0], reports[0]
         if not run.in_flight or (report.key, report.attempt) != (run.key, run.attempt):
             return None
-        if report.happened is RunEvent.SUCCESS:
-            return self._end(job, run, report)
-        return self._acknowledge(job, run, report) if report.happened is RunEvent.ACCEPTED else None
-
-    def _acknowledge(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change | None:
-        """Return a run that its target accepted, if its end is awaited and it is not overdue."""
-        traits = self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS)
-        if not traits.reports or (run.due_at is not None and run.due_at <= self.now):
-            return None
-        acked = run._replace(acked=1, run_id=report.run_id or run.run_id)
-        changed = job._replace(revision=job.revision + 1)
-        return Change(changed, job.revision, updates=[] if acked == run else [acked])
-
-    def _end(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change:
+        if report.happened is not RunEvent.SUCCESS:
+            return self._acknowledge(job, run, report)
         closed = [*run]
         closed[STATUS], closed[RESULT] = RunStatus.SUCCESS, Result.SUCCESS
         closed[DUE_AT], closed[IS_OPEN], closed[ACKED] = None, 0, 1
@@ -170,3 +158,14 @@ class FastPath:
         after[FAILURES], after[LAST_SUCCESS_AT] = 0, report.at
         changed, ended, none = new(JobRecord, after), [new(RunRecord, closed)], NO_RUNS
         return Change(changed, job.revision, WriteScope.END, none, ended, none, NO_RANGES, none, none, ended)
+
+    def _acknowledge(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change | None:
+        """Return a run that its target accepted, if its end is awaited and it is not overdue."""
+        traits = self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS)
+        if report.happened is not RunEvent.ACCEPTED or not traits.reports:
+            return None
+        if run.due_at is not None and run.due_at <= self.now:
+            return None
+        acked = run._replace(acked=1, run_id=report.run_id or run.run_id)
+        changed = job._replace(revision=job.revision + 1)
+        return Change(changed, job.revision, updates=[] if acked == run else [acked])
