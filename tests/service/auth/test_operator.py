@@ -185,6 +185,10 @@ WEAK: dict[str, tuple[dict[str, str], str]] = {
         {"KRON_ALLOWED_COMMANDS": "/bin/true,/bin/sh,/usr/bin/python3.11"},
         "allowed_commands has /bin/sh, /usr/bin/python3.11: every caller who may write can run any command",
     ),
+    "allowed_launchers": (
+        {"KRON_ALLOWED_LAUNCHERS": "mine"},
+        "allowed_launchers has mine: their code runs in the worker, their fields are stored as written",
+    ),
     "inherited_variables": (
         {"KRON_INHERITED_VARIABLES": "B,A"},
         "inherited_variables: every process of a schedule can read A, B",
@@ -210,6 +214,15 @@ WEAK: dict[str, tuple[dict[str, str], str]] = {
 def test_a_setting_that_weakens_something_has_a_sentence_and_only_that(name: str) -> None:
     variables, sentence = WEAK[name]
     assert weaknesses(read_settings(variables, {}).settings) == [sentence]
+
+
+def test_a_link_to_a_shell_is_a_shell(tmp_path: Path) -> None:
+    link = tmp_path / "nightly"
+    link.symlink_to("/bin/sh")
+    settings = read_settings({"KRON_ALLOWED_COMMANDS": f"{link},/bin/true"}, {}).settings
+    assert weaknesses(settings) == [
+        f"allowed_commands has {link}: every caller who may write can run any command"
+    ]
 
 
 def test_the_defaults_weaken_nothing() -> None:

@@ -23,12 +23,18 @@ REQUIRED = (
     ("client_subjects", "tls_client_authorities"),
 )
 DEFAULTS = Settings()
-# Programs that run whatever their arguments say.
+# Programs that run whatever their arguments, their input or the files of their folder say.
 INTERPRETERS = frozenset(
     {
-        "ash", "awk", "bash", "busybox", "csh", "dash", "doas", "docker", "env", "expect", "find", "fish",
-        "gawk", "git", "ksh", "lua", "make", "nice", "node", "nohup", "perl", "php", "python", "ruby", "sed",
-        "sh", "ssh", "sudo", "tar", "tcsh", "time", "timeout", "vi", "vim", "xargs", "zsh",
+        "ansible", "ant", "ash", "at", "awk", "bash", "batch", "bun", "busybox", "cargo", "chroot",
+        "chrt", "cmake", "csh", "dash", "deno", "doas", "docker", "ed", "emacs", "env", "ex", "expect",
+        "find", "fish", "flock", "gawk", "gdb", "git", "go", "gradle", "ionice", "irb", "java", "julia",
+        "ksh", "kubectl", "less", "lua", "make", "man", "mawk", "mvn", "mysql", "nawk", "nerdctl", "nice",
+        "ninja", "node", "nohup", "npm", "npx", "nsenter", "parallel", "perl", "php", "pip", "podman",
+        "poetry", "psql", "pwsh", "pytest", "python", "rake", "rscript", "rsync", "ruby", "runuser",
+        "rvim", "scp", "script", "sed", "setsid", "sftp", "sh", "socat", "sqlite", "ssh", "stdbuf",
+        "strace", "su", "sudo", "systemd-run", "tar", "taskset", "tclsh", "tcsh", "time", "timeout",
+        "tox", "unshare", "uv", "vi", "view", "vim", "watch", "xargs", "yarn", "zip", "zsh",
     }
 )  # fmt: skip
 
@@ -70,6 +76,7 @@ def weaknesses(settings: Settings) -> list[str]:
     shells = sorted(path for path in settings.allowed_commands if _runs_anything(path))
     private = sorted(word for word in settings.allowed_hosts or () if not is_public_host(word))
     inherited = ", ".join(sorted(settings.inherited_variables))
+    packages = ", ".join(sorted(settings.allowed_launchers))
     possible = (
         (
             settings.insecure and is_public and not requires_authentication(settings),
@@ -82,6 +89,10 @@ def weaknesses(settings: Settings) -> list[str]:
         (
             shells,
             f"allowed_commands has {', '.join(shells)}: every caller who may write can run any command",
+        ),
+        (
+            packages,
+            f"allowed_launchers has {packages}: their code runs in the worker, their fields are stored as written",
         ),
         (inherited, f"inherited_variables: every process of a schedule can read {inherited}"),
         (
@@ -100,8 +111,12 @@ def weaknesses(settings: Settings) -> list[str]:
 
 
 def _runs_anything(command: str) -> bool:
-    """Return whether an allowed command is a shell, an interpreter, or a program that starts others."""
-    return " " not in command and command.rpartition("/")[2].rstrip("0123456789.") in INTERPRETERS
+    """Return whether an allowed command is, or links to, a shell, an interpreter, or a starter of others."""
+    names = [Path(command).name, Path(command).resolve().name]
+    # A link to one of these runs what the link is called.
+    named = names[:1] if names[1] in ("busybox", "toybox", "coreutils") else names
+    plain = {name.rstrip("0123456789.-").lower() for name in named}
+    return " " not in command and not plain.isdisjoint(INTERPRETERS)
 
 
 class ServerOptions(TypedDict, total=False):
