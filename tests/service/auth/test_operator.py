@@ -187,7 +187,7 @@ WEAK: dict[str, tuple[dict[str, str], str]] = {
     ),
     "allowed_launchers": (
         {"KRON_ALLOWED_LAUNCHERS": "mine"},
-        "allowed_launchers has mine: their code runs in the worker, their fields are stored as written",
+        "allowed_launchers has mine: their code runs here, their fields are stored as written",
     ),
     "inherited_variables": (
         {"KRON_INHERITED_VARIABLES": "B,A"},

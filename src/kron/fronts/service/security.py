@@ -92,7 +92,7 @@ def weaknesses(settings: Settings) -> list[str]:
         ),
         (
             packages,
-            f"allowed_launchers has {packages}: their code runs in the worker, their fields are stored as written",
+            f"allowed_launchers has {packages}: their code runs here, their fields are stored as written",
         ),
         (inherited, f"inherited_variables: every process of a schedule can read {inherited}"),
         (
