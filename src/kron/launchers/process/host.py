@@ -21,6 +21,8 @@ _log = logging.getLogger("kron.launchers")
 _GET_INFO, _INFO_EXIT, _INFO_SIZE, _INFO_CODE_AT = 0xC040FF0B, 1 << 3, 64, 60
 # The request of prctl for a signal at the end of the parent: PR_SET_PDEATHSIG.
 SET_DEATH_SIGNAL = 1
+# The number of the PID namespace of a host: PROC_PID_INIT_INO.
+HOST_NAMESPACE = "4026531836"
 # Where control groups of version 2 are, alone or beside those of version 1.
 CGROUP_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 # The variable that tells the processes of one launcher from those of others on the same host, which may have
@@ -205,7 +207,7 @@ def boot_of() -> str:
     """
     with suppress(OSError):
         namespace = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
-        first = stat_of(1)
-        started = 0 if first is None else first.started
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{namespace}-{started}"
+        boot = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{namespace}"
+        first = None if namespace == HOST_NAMESPACE else stat_of(1)
+        return boot if first is None else f"{boot}-{first.started}"
     return "boot"
