@@ -21,7 +21,7 @@ from kron.launchers.process.supervised import NEVER_STARTED, SupervisedLauncher
 from kron.launchers.process.supervisor.output import SLACK, read_log
 from kron.launchers.process.supervisor.program import LARGE_OUTPUT
 from kron.launchers.process.supervisor.record import NEVER, RECORD_SIZE, read_record, started_of
-from kron.launchers.process.trust import untrusted
+from kron.launchers.process.supervisor.trust import untrusted
 from tests.launchers.ear import Ear
 from tests.launchers.process.supervising import (
     a_numbered_process,
@@ -575,4 +575,16 @@ async def test_no_process_of_a_run_leaves_its_control_group(launcher: Supervised
         os.kill(pid, signal.SIGKILL)
     assert not left
     await until(lambda: not os.path.exists(own))
+    os.rmdir(launcher.cgroup)
+
+
+@pytest.mark.skipif(CGROUPS is None or os.geteuid() != 0, reason="this host has no control groups to make")
+async def test_the_control_group_of_a_run_is_removed_with_its_end(launcher: SupervisedLauncher) -> None:
+    launcher.cgroup = f"{CGROUPS}/kron-end-{os.getpid()}"
+    os.mkdir(launcher.cgroup)
+    ear, launch = Ear(), a_process("cat /proc/self/cgroup; exit 1")
+    launcher.start(launch, ear)
+    own = f"kron-{launch.run.key[:16]}.1"
+    assert f"/{own}" in str((await ear.end_of(launch)).error)
+    assert [name for name in os.listdir(launcher.cgroup) if name == own] == []
     os.rmdir(launcher.cgroup)

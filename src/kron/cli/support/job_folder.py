@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kron.core.errors import InputError, KronError
 from kron.core.job.job import Job
 from kron.fronts.daemon.job_set import LoadedJobs
-from kron.launchers.process.trust import untrusted
+from kron.launchers.process.supervisor.trust import untrusted
 
 # The suffixes of job files. Files with other suffixes in a folder are ignored.
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")

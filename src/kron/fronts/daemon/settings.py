@@ -16,7 +16,7 @@ from kron.app.notify.sender import NotifyOptions
 from kron.app.settings import SettingsReader, integer, setting
 from kron.core.errors import InputError
 from kron.core.plan.outbox import DEFAULT_SEND_LIMITS, SendLimits
-from kron.launchers.process.trust import untrusted
+from kron.launchers.process.supervisor.trust import untrusted
 
 DAY_MS = 86_400_000
 

@@ -51,7 +51,6 @@ from kron.launchers.process.supervisor.record import (
     read_record,
     started_of,
 )
-from kron.launchers.process.trust import read_variables
 from kron.ports import Clock, ReportSink
 
 # How often the record of an ended process is read until its end is in it, in seconds.
@@ -59,6 +58,8 @@ RECORD_POLL_S = 0.02
 # How often the processes of a killed run are looked for before its end is reported.
 KILL_POLLS = 40
 NEVER_STARTED = "never started: krond ended after it recorded the start, before the process existed"
+# Settings that a supervisor applies as they are.
+PASSED_ON = ("user", "group", "cwd", "env_file", "umask", "nice")
 # Below the state folder: the records and the outputs of ended runs.
 LOGS = "logs"
 
@@ -188,8 +189,6 @@ class SupervisedLauncher(ProcessLauncher):
 
     def _request_of(self, attempt: Attempt, launch: Launch, settings: ProcessSettings) -> Record:
         files = self._files_of(attempt)
-        from_file = {} if settings.env_file is None else read_variables(settings.env_file)
-        env = self._env_of(launch, settings, from_file)
         return {
             "record": files.status,
             "output": files.output,
@@ -197,10 +196,10 @@ class SupervisedLauncher(ProcessLauncher):
             "identity": launch.run.identity,
             "nominal_time": launch.run.nominal_time,
             "argv": argv_of(settings),
-            "env": env,
+            "env": self._env_of(launch, settings, {}),
             "stdin": input_of(settings),
             "max_output": settings.max_output,
-            **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
+            **{name: getattr(settings, name) for name in PASSED_ON},
             "stdout": _stream(settings.stdout),
             "stderr": _stream(settings.stderr),
             "cgroup": self.cgroup and f"{self.cgroup}/kron-{launch.run.key[:16]}.{launch.run.attempt}",

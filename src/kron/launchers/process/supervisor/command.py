@@ -1,8 +1,8 @@
 """A requested command: its words, folder, streams, priority and user, and the process that becomes it.
 
 `posix_spawn` does not copy the supervisor, so it starts every command that needs no other user, priority,
-control group or file. Whatever could wait for another machine (the home of a user, a file of output) is done
-in a forked child, which delays no other run.
+control group or file. Whatever could wait for another machine (the home of a user, a file of output or of
+variables) is done in a forked child, which delays no other run.
 """
 
 import contextlib
@@ -15,9 +15,12 @@ import socket
 import warnings  # noqa: F401 - `os.execvpe` imports it, as a user who may not read Python's own files
 
 from kron.launchers.process.supervisor.record import Request
+from kron.launchers.process.supervisor.trust import read_variables
 
 # Where systemd's journal takes the output of services.
 JOURNAL_SOCKET = "/run/systemd/journal/stdout"
+# What a child prepares before it becomes a command.
+PREPARED = ("user", "group", "env_file", "nice", "cgroup")
 # Signals that Python ignores or handles, and whose defaults a command expects.
 RESTORED = (
     signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
@@ -68,7 +71,7 @@ def strings_of(variables: object) -> dict[str, str]:
 def is_plain(request: Request) -> bool:
     """Return whether a command can be started without a child that prepares something for it."""
     is_file = any(isinstance(request.get(name), dict) for name in ("stdout", "stderr"))
-    return not is_file and all(request.get(name) is None for name in ("user", "group", "nice", "cgroup"))
+    return not is_file and all(request.get(name) is None for name in PREPARED)
 
 
 def program_of(name: str, env: dict[str, str]) -> str:
@@ -220,10 +223,13 @@ def become(request: Request, env: dict[str, str]) -> None:
             raise OSError(error.errno, f"nice {nice}: {error.strerror}") from None
     if (umask := request.get("umask")) is not None:
         os.umask(int(str(umask), 8))
+    variables = request.get("env_file")
+    from_file = {} if variables is None else read_variables(str(variables))
+    own = {**from_file, **strings_of(request["env"])}
     account = _account(request)
+    # What the job itself sets wins over the variables of its user.
+    env = {**env, **({} if account is None else account.env), **own}
     if account is not None:
-        # What the job itself sets wins over the variables of its user.
-        env = {**env, **account.env, **strings_of(request["env"])}
         account.drop()
     if cwd := folder_of(request, env):
         os.chdir(cwd)

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 
 def read_variables(path: str) -> dict[str, str]:
@@ -13,7 +12,9 @@ def read_variables(path: str) -> dict[str, str]:
     if fault := untrusted(path):
         raise ValueError(f"env_file {path}: {fault}")
     variables: dict[str, str] = {}
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    with open(path) as file:
+        lines = file.read().splitlines()
+    for number, line in enumerate(lines, 1):
         text = line.strip().removeprefix("export ")
         if not text or text.startswith("#"):
             continue
