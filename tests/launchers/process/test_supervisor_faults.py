@@ -122,6 +122,26 @@ async def test_an_input_that_does_not_fit_on_the_disk_is_not_cut_off(launcher: S
     )
 
 
+async def test_a_start_that_could_not_be_recorded_is_made_when_there_is_room(
+    launcher: SupervisedLauncher, tmp_path: Path
+) -> None:
+    ear, first, ledger = Ear(), a_numbered_process(["true"], 1), tmp_path / "ledger"
+    launch = a_numbered_process(f"echo once >> {ledger}", 2)
+    launcher.start(first, ear)
+    await ear.end_of(first)
+    (supervisor,) = supervisors_of(launcher)
+    launcher._backoff = Backoff(max_attempts=100)
+    # As on a full disk, files can be made and nothing can be written to them.
+    unlimited = resource.RLIM_INFINITY
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (0, unlimited))
+    launcher.start(launch, ear)
+    await until(lambda: launcher._retries)
+    assert read_record(launcher._files_of((launch.run.key, 1)).status) is None
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
+    assert ledger.read_text() == "once\n"
+
+
 async def test_an_output_is_bounded_by_a_python_without_ctypes(
     launcher: SupervisedLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
