@@ -13,6 +13,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import Launch, RunEvent
+from kron.launchers.process import pool
 from kron.launchers.process.host import CGROUP_MOUNTS, is_alive, processes_of
 from kron.launchers.process.launcher import LOST, ProcessLauncher
 from kron.launchers.process.pool import MANY_STARTS, MAX_PROGRAMS
@@ -215,6 +216,21 @@ async def test_supervisors_without_processes_leave_but_for_one(launcher: Supervi
     await until(lambda: [pid for pid in seen if is_alive(pid, started_of(pid))] == [left])
     launcher.start(a_numbered_process(["true"], len(launches)), ear)
     await until(lambda: len(ear.reports) == 2 * len(launches) + 2)
+
+
+async def test_a_burst_has_a_few_supervisors_at_most(
+    launcher: SupervisedLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each start in hand is a reason for one more.
+    monkeypatch.setattr(pool, "MANY_STARTS", 1)
+    launches = [a_numbered_process(["true"], number) for number in range(4 * MAX_PROGRAMS)]
+    ear, most = Ear(), 0
+    for launch in launches:
+        launcher.start(launch, ear)
+    while len(ends_of(ear, launches)) < len(launches):
+        most = max(most, len(supervisors_of(launcher)))
+        await asyncio.sleep(0)
+    assert most == MAX_PROGRAMS
 
 
 async def test_the_mask_and_the_folder_of_one_command_are_not_those_of_the_next(
