@@ -318,6 +318,24 @@ async def test_a_krond_waits_for_the_starts_that_an_earlier_one_requested(
     await next_one.close()
 
 
+async def test_a_start_that_is_requested_when_krond_stops_is_made(
+    launcher: SupervisedLauncher, tmp_path: Path
+) -> None:
+    ear, ledger = Ear(), tmp_path / "ledger"
+    first, last = a_numbered_process(["true"], 1), a_numbered_process(f"echo once >> {ledger}", 2)
+    launcher.start(first, ear)
+    await ear.end_of(first)
+    # All in one iteration of the event loop, in which nothing has been sent.
+    launcher.start(last, ear)
+    launcher._start_some()
+    await launcher.close(wait=False)
+    next_one, heard = a_supervised_launcher(tmp_path), Ear()
+    assert await next_one.adopt([last], heard) == {last.run.key}
+    assert (await heard.end_of(last)).happened is RunEvent.SUCCESS
+    assert ledger.read_text() == "once\n"
+    await next_one.close()
+
+
 @pytest.mark.parametrize("nice", [None, 1], ids=["spawned", "forked"])
 async def test_a_krond_does_not_wait_for_the_runs_of_an_earlier_one(
     launcher: SupervisedLauncher, tmp_path: Path, caplog: pytest.LogCaptureFixture, nice: int | None
