@@ -477,6 +477,30 @@ async def test_root_takes_no_variables_from_a_file_that_others_can_write(
     assert f"env_file {place}: can be written by others" in str(end.error)
 
 
+async def test_requests_that_a_supervisor_has_no_room_for_are_sent_later(
+    launcher: SupervisedLauncher,
+) -> None:
+    ear, first, size = Ear(), a_numbered_process(["true"], 0), 500_000
+    launcher.start(first, ear)
+    await ear.end_of(first)
+    (supervisor,) = supervisors_of(launcher)
+    launches = [
+        a_numbered_process("wc -c; exit 1", number, stdin_text="x" * (size + number))
+        for number in range(1, 5)
+    ]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        for launch in launches:
+            launcher.start(launch, ear)
+        await until(lambda: len(launcher._starting) == len(launches))
+        await until(lambda: launcher._supervisors._programs[0]._unsent)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    for number, launch in enumerate(launches, 1):
+        assert (await ear.end_of(launch)).error == f"exit status 1: {size + number}"
+    assert supervisors_of(launcher) == [supervisor]
+
+
 def ends_of(ear: Ear, launches: list[Launch]) -> list[RunEvent]:
     return [ear.said(launch)[-1] for launch in launches if len(ear.said(launch)) > 1]
 
