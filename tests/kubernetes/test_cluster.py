@@ -253,6 +253,21 @@ async def test_replace_deletes_the_active_job(site: Site) -> None:
     await site.until(is_replaced)
 
 
+async def test_a_run_timeout_ends_a_job_and_the_cluster_would_end_it_later(site: Site) -> None:
+    site.start()
+    await site.add("a", "*/5 * * * * *", policy={"runTimeout": "2s", "concurrency": "allow"})
+    (job, *_) = await site.until(lambda: _at_least(site, 1))
+    assert job["spec"]["activeDeadlineSeconds"] == 62
+    period = job["metadata"]["annotations"][PERIOD_ID]
+
+    async def is_over() -> bool:
+        names = [each["metadata"]["name"] for each in await site.jobs()]
+        row = (await site.periods("a")).get(period) or {}
+        return row.get("result") == "lost" and job["metadata"]["name"] not in names
+
+    await site.until(is_over)
+
+
 async def test_the_api_server_validates_defaults_and_prunes(site: Site) -> None:
     made = await site.add("a", "0 0 * * *", policy={}, unknown=1, identity="team/a")
     assert made["spec"]["policy"]["concurrency"] == "forbid"
