@@ -282,6 +282,26 @@ async def test_a_record_that_is_always_refused_is_tried_again_slowly_and_stops_n
     assert cluster.ever_created() == sorted(["12:01", "12:02", "12:03"] * 2)
 
 
+async def test_a_lease_that_is_deleted_makes_no_fencing_token_smaller(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    await cluster.stop()
+    await cluster.start()
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.stop()
+    (lease,) = cluster.server.objects("leases")
+    cluster.server.remove("leases", lease["metadata"]["name"])
+    await cluster.start()
+    await cluster.advance(minute(2, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    notes = [cluster.job_of(period)["metadata"]["annotations"] for period in ("12:01", "12:02")]
+    assert [each["kron.io/fencing-token"] for each in notes] == ["2", "3"]
+    await cluster.stop()
+    await cluster.start()
+    assert cluster.operator.store._token == 4
+
+
 async def test_a_record_that_another_operator_wrote_is_read_and_not_overwritten(cluster: Cluster) -> None:
     operator = await cluster.start()
     await cluster.add(kronjob(policy=patience()))

@@ -78,6 +78,13 @@ class LeaderLease:
         """Stay the holder, or raise OwnedError if another one took over."""
         await self._change(owner, token, {"renewTime": self._now_text()}, high)
 
+    async def raise_token(self, owner: str, token: int, *, above: int, high: int) -> int:
+        """Return a token above a given one: a Lease that was deleted counts its transitions anew."""
+        if token > above:
+            return token
+        await self._change(owner, token, {"leaseTransitions": above}, high)
+        return above + 1
+
     async def release(self, owner: str, token: int, *, high: int) -> None:
         """End the lease at once, so that another operator can take over."""
         await self._change(owner, token, {"holderIdentity": "", "renewTime": self._now_text()}, high)

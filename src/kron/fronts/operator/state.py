@@ -69,6 +69,13 @@ class Book:
         """Return the job with its open runs."""
         return JobState(self.job, self.runs)
 
+    @property
+    def token(self) -> int:
+        """Return the fencing token of the operator that wrote it last; no run has a later one."""
+        _, _, rest = self.writer.partition("/")
+        token = rest.partition("/")[0]
+        return int(token) if token.isdecimal() else 0
+
     def all_ranges(self) -> tuple[RangeRecord, ...]:
         """Return the ranges, and one for the periods that are not kept, which no clock opens again."""
         if self.trimmed is None:

@@ -102,13 +102,15 @@ class KubernetesStore(SqliteStore):
         """Become the leader, read every KronJob, and carry out the edits made since."""
         self.is_owner = False
         grant = await self._lease.acquire(owner)
-        self._owner, self._token = owner, grant.token
+        self._owner = owner
         listed = await self.read()
         self.high = max([grant.high, *(book.high for book in self.books.values())])
+        latest = max((book.token for book in self.books.values()), default=0)
+        self._token = await self._lease.raise_token(owner, grant.token, above=latest, high=self.high)
         self.is_owner = True
         if self.on_take_over is not None:
             await self.on_take_over(listed)
-        shards = dict.fromkeys(range(SHARDS), grant.token)
+        shards = dict.fromkeys(range(SHARDS), self._token)
         last = NO_PREDECESSORS if grant.predecessor is None else dict.fromkeys(shards, grant.predecessor)
         ttl_ms = round(self._lease.duration.total_seconds() * 1000)
         return Ownership(namespace, owner, shards, ttl_ms, high=self.high, predecessors=last)
