@@ -4,7 +4,9 @@ import ast
 import asyncio
 import importlib
 import math
+import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -382,6 +384,23 @@ def test_each_type_has_its_fields_and_one_home() -> None:
     for name in dag.__all__:
         home = sys.modules[getattr(dag, name).__module__]
         assert getattr(home, name) is getattr(dag, name)
+
+
+def test_each_type_is_defined_once_and_part_of_the_public_module() -> None:
+    types = {
+        ScheduledTriggerRequest, ScheduledBatchTriggerRequest, ScheduledBatchTriggerResult,
+        CatchupTriggerRequest, CatchupTriggerResult,
+    }  # fmt: skip
+    names = {each.__name__ for each in types}
+    assert names <= set(dag.__all__)
+    source = Path(str(dag.__file__)).parent
+    defined = Counter(
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"\bclass (\w+)", file.read_text(encoding="utf-8"))
+        if name in names
+    )
+    assert defined == Counter(names)
 
 
 def test_nothing_has_to_be_derived_from_and_the_service_needs_an_orchestrator_only() -> None:
