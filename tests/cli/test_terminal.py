@@ -10,7 +10,7 @@ import pytest
 
 from kron.cli.app import COMMANDS, GROUPS, OTHER, names, sections
 from kron.cli.main import BAD, GOOD, NO, run
-from tests.cli.history import fill
+from tests.cli.history import fill, last_hour
 from tests.cli.pseudo_terminal import on_terminal
 from tests.waiting import wait_for
 
@@ -87,13 +87,15 @@ def test_the_runs_of_one_schedule_can_be_filtered_by_their_status(
 def test_a_terminal_shows_the_next_run_of_an_upsert_and_a_resume_in_local_and_relative_time(
     tmp_path: Path,
 ) -> None:
-    upsert = ["schedules", "upsert", "--id", "yearly", "--cron", "0 0 1 1 *"]
+    # Half a year from now, so that it is never hours away.
+    month = (last_hour().month + 5) % 12 + 1
+    upsert = ["schedules", "upsert", "--id", "yearly", "--cron", f"0 0 1 {month} *"]
     upsert += ["--set", 'launcher={"kind": "log"}', *STORE]
-    shown = r"next run \d{4}-01-01 01:00 \(in \d+d\)"
+    shown = rf"next run \d{{4}}-{month:02}-01 0[12]:00 \(in \d+d\)"
     code, output = on_terminal(upsert, tmp_path)
     assert (code, bool(re.search(shown, output))) == (GOOD, True), output
     _, output = on_terminal([*upsert, "--utc"], tmp_path)
-    assert re.search(r"next run \d{4}-01-01T00:00:00Z", output)
+    assert re.search(rf"next run \d{{4}}-{month:02}-01T00:00:00Z", output)
     _, output = on_terminal(["resume", "yearly", *STORE], tmp_path)
     assert re.search(rf"not paused, {shown}", output)
 
@@ -138,8 +140,12 @@ def test_the_status_shows_when_a_schedule_runs_next_and_what_is_wrong(tmp_path: 
 
 
 def test_why_without_a_time_explains_the_latest_period(tmp_path: Path) -> None:
-    hour = fill(tmp_path / "kron.db", {"mail": None})
-    _, output = on_terminal(["why", "mail", *STORE], tmp_path)
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        hour = fill(folder / "kron.db", {"mail": None})
+        _, output = on_terminal(["why", "mail", *STORE], folder)
+        if last_hour() == hour:
+            break
     assert output.splitlines()[0] == f"mail {local(hour)}: \x1b[32mexecuted\x1b[0m"
 
 
