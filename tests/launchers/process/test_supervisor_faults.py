@@ -20,6 +20,7 @@ from kron.launchers.process.supervised import SupervisedLauncher
 from kron.launchers.process.supervisor.output import SLACK, read_log
 from kron.launchers.process.supervisor.program import LARGE_OUTPUT
 from kron.launchers.process.supervisor.record import read_record, started_of
+from kron.launchers.process.supervisor.trust import untrusted
 from tests.launchers.ear import Ear
 from tests.launchers.process.supervising import (
     a_numbered_process,
@@ -366,3 +367,13 @@ async def test_what_a_command_leaves_running_does_not_fill_the_disk(
 def test_no_process_is_of_a_run_without_a_number() -> None:
     # The kernel's own processes are in the group 0.
     assert processes_of("0" * 64, 1, 0) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root looks at who may write a file")
+def test_root_trusts_no_link_to_a_file_below_a_folder_that_others_can_write(tmp_path: Path) -> None:
+    others, link = tmp_path / "others", tmp_path / "link"
+    others.mkdir()
+    others.chmod(0o777)
+    (others / "file").touch(0o600)
+    link.symlink_to(others / "file")
+    assert untrusted(str(link)) == f"is below {others}, which can be written by others: chmod go-w"
