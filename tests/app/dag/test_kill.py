@@ -52,7 +52,7 @@ async def test_workers_killed_again_and_again_run_every_task_to_one_success(tmp_
     log, file = tmp_path / "log", tmp_path / "steps.py"
     file.write_text(FILE.format(log=str(log)))
     url = f"sqlite:///{tmp_path / 'kron.db'}"
-    # A worker on a busy machine renews a lease of 3 s in time; with 1 s it lost tasks that nothing had killed.
+    # Long enough that a worker on a busy machine renews it in time.
     words = ("dag", "worker", str(file), "--store", url, "--lease", "3s")
     async with DagRuntime(url) as runtime:
         await runtime.deploy(dags_in(str(file))[0])

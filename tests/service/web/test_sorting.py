@@ -87,14 +87,52 @@ async def test_sorted_schedules_have_pages_without_gap_or_repetition(registrar: 
         await names_of(registrar, SortKey.NEXT, "WyJhIl0")
 
 
-async def test_too_many_schedules_are_listed_by_name(registrar: Registrar) -> None:
+@pytest.mark.parametrize("order", [SortKey.NEXT, SortKey.DURATION, SortKey.FAILURES])
+async def test_too_many_schedules_are_listed_by_name(registrar: Registrar, order: SortKey) -> None:
     for name in ("a", "b"):
-        await registrar.upsert_schedule(a_schedule(name))
+        await registrar.upsert_schedule(a_schedule(name, cron_expr="* * * * *"))
     pages = Pages(registrar)
     pages.max_sorted = 1
-    listed, refused = await listed_schedules(pages, ALL, SortKey.NEXT, None)
+    listed, refused = await listed_schedules(pages, ALL, order, None)
     assert refused
     assert [row.name for row in listed.rows] == ["a", "b"]
+
+
+async def test_of_too_many_schedules_those_are_sorted_that_start_first(registrar: Registrar) -> None:
+    times = {"a": "0 18 * * *", "b": "0 13 * * *", "c": "0 9 5 * *", "d": "0 9 1 1 *", "e": "30 12 * * *"}
+    for name, expression in times.items():
+        await registrar.upsert_schedule(a_schedule(name, cron_expr=expression, timezone="UTC"))
+    await registrar.pause_schedule("e", True)
+    pages = Pages(registrar)
+    for most, names, words in (
+        (3, ["b", "a", "c"], "the 3 schedules with a period within a month"),
+        (2, ["b", "a"], "the 2 schedules with a period within a day"),
+        (1, ["b"], "the 1 schedule with a period within an hour"),
+    ):
+        pages.max_sorted = most
+        listed, refused = await listed_schedules(pages, ALL, SortKey.NEXT, None)
+        assert not refused
+        assert [row.name for row in listed.rows] == names
+        assert listed.note == f"Sorted: {words}, of 5 that match."
+    _, refused = await listed_schedules(pages, JobFilter(tag="none"), SortKey.NEXT, None)
+    assert not refused
+
+
+async def test_of_too_many_schedules_the_failing_ones_are_sorted(
+    store: SqliteStore, registrar: Registrar
+) -> None:
+    for name in "abcd":
+        await registrar.upsert_schedule(a_schedule(name))
+    for state in await store.cases(SPACE):
+        count = {"b": 2, "c": 5}.get(state.job.identity, 0)
+        change = a_change(state.job, failures=count, last_failure_at=1)
+        await store.put(SPACE, created=[], changed=[change], now=NOW)
+    pages = Pages(registrar)
+    pages.max_sorted = 2
+    listed, refused = await listed_schedules(pages, ALL, SortKey.FAILURES, None)
+    assert not refused
+    assert [row.name for row in listed.rows] == ["c", "b"]
+    assert listed.note == "Sorted: the 2 schedules that are failing, of 4 that match."
 
 
 async def test_the_runs_of_a_schedule_with_a_status_have_pages_without_gap(

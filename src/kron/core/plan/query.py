@@ -15,7 +15,8 @@ class JobFilter(NamedTuple):
 
     `search` is a substring of the name; `users` are the owners. A job is `failing` while its last
     execution failed. An `irregular` one has a limited number of starts, a pause with an end, or periods
-    that another definition or another clock has handled.
+    that another definition or another clock has handled. `due_by` is an instant in milliseconds by which the
+    next period of a job may start.
     """
 
     names: Sequence[str] | None = None
@@ -32,6 +33,7 @@ class JobFilter(NamedTuple):
     launcher_kind: str | None = None
     definitions: Sequence[str] | None = None
     irregular: bool | None = None
+    due_by: int | None = None
     deleted: bool = False
 
 

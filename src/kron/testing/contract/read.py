@@ -281,6 +281,25 @@ class ListingContract:
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
 
+    async def test_jobs_are_filtered_by_when_their_next_period_may_start(self, store: Store) -> None:
+        await stored(
+            store,
+            a_job("soon", plan_at=NOW + 5),
+            a_job("later", plan_at=NOW + 50),
+            a_job("never", plan_at=None),
+            a_job("waiting", plan_at=NOW + 50),
+        )
+        ownership = await store.acquire(SPACE, "a")
+        await written(store, ownership, a_run("waiting", due_at=NOW + 7))
+        for due_by, expected in (
+            (NOW + 4, []),
+            (NOW + 5, ["soon"]),
+            (NOW + 7, ["soon", "waiting"]),
+            (NOW + 50, ["later", "soon", "waiting"]),
+        ):
+            assert await names(store, JobFilter(due_by=due_by)) == expected, due_by
+            assert await store.count_jobs(SPACE, JobFilter(due_by=due_by)) == len(expected), due_by
+
     async def test_namespaces_are_those_with_jobs(self, store: Store) -> None:
         assert await store.namespaces() == []
         await stored(store, a_job(), a_job("b"), namespace=SPACE)

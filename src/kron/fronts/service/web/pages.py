@@ -5,7 +5,7 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 
 import json
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from math import inf
@@ -108,6 +108,8 @@ SEARCHED, SEARCHES = 1_000, 4
 OFTEN_FEW = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 # How many schedules are sorted by other than their names: all that match are read.
 MAX_SORTED = 2_000
+# Of more, those are sorted that have a period within the longest of these times with few enough, in hours.
+SORTED_WITHIN = {744: "a month", 168: "a week", 24: "a day", 6: "six hours", 1: "an hour"}
 # How many of the newest runs of a schedule are searched for the last that ended, to sort by its duration.
 NEWEST_ENDED = 3
 # How many of the newest runs the charts of a schedule show.
@@ -154,6 +156,16 @@ class SortKey(StrEnum):
     DURATION = "duration"
 
 
+def _first_in_order(wanted: JobFilter, order: SortKey, now: int) -> Iterator[tuple[JobFilter, str]]:
+    """Yield filters of the schedules that are first in an order, without the rest, the widest first."""
+    if order is SortKey.FAILURES and wanted.failing is None:
+        yield wanted._replace(failing=True), "that are failing"
+    if order is SortKey.NEXT and not wanted.paused and not wanted.suspended:
+        active = wanted._replace(paused=False, suspended=False)
+        for hours, words in SORTED_WITHIN.items():
+            yield active._replace(due_by=now + hours * 3_600_000), f"with a period within {words}"
+
+
 class Pages:
     """Queries the values that pages show."""
 
@@ -178,9 +190,17 @@ class Pages:
         more, jobs = len(jobs) > SCHEDULES, jobs[:SCHEDULES]
         return Overview(await self._rows(jobs), jobs[-1].job.identity if more else None, total)
 
-    async def can_sort(self, wanted: JobFilter) -> bool:
-        """Return whether few enough schedules match to sort them."""
-        return await self._query.count(wanted) <= self.max_sorted
+    async def sortable(self, wanted: JobFilter, order: SortKey) -> tuple[JobFilter, str | None] | None:
+        """Return which of the matching schedules can be sorted, and a note if not all; None if none can."""
+        total = await self._query.count(wanted)
+        if total <= self.max_sorted:
+            return wanted, None
+        for first, words in _first_in_order(wanted, order, self.now()):
+            count = await self._query.count(first)
+            if 0 < count <= self.max_sorted:
+                noun = "schedule" if count == 1 else "schedules"
+                return first, f"Sorted: the {count:,} {noun} {words}, of {total:,} that match."
+        return None
 
     async def sorted_overview(self, wanted: JobFilter, order: SortKey, shown: int) -> Overview:
         """Return a page of sorted schedules, after those that were shown."""
@@ -512,9 +532,11 @@ async def listed_schedules(
     pages: Pages, wanted: JobFilter, sort: Literal[""] | SortKey, cursor: str | None
 ) -> tuple[Overview, bool]:
     """Return a page of schedules, and whether too many match to sort them: they are then listed by name."""
-    if sort and await pages.can_sort(wanted):
+    if sort and (found := await pages.sortable(wanted, sort)):
         shown = 0 if cursor is None else int(place_of(cursor, int)[0])
-        return await pages.sorted_overview(wanted, sort, min(max(shown, 0), pages.max_sorted)), False
+        first, note = found
+        listed = await pages.sorted_overview(first, sort, min(max(shown, 0), pages.max_sorted))
+        return listed._replace(note=note), False
     after = "" if cursor is None else str(place_of(cursor, str)[0])
     return await pages.overview(wanted, after=after), bool(sort)
 
@@ -539,6 +561,7 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             is_narrowed=any(filters),
             sort=str(sort),
             too_many=pages.max_sorted if refused else None,
+            note=listed.note,
             is_first=cursor is None,
             problem=await pages.clock_problem(),
             following=following,

@@ -151,12 +151,14 @@ class Row(NamedTuple):
 class Overview(NamedTuple):
     """A page of schedules; `after` is the cursor if more follow; `total` is the number of all.
 
-    The cursor is the last name, or where schedules are sorted, how many were shown.
+    The cursor is the last name, or where schedules are sorted, how many were shown. `note` says which are
+    sorted if not all.
     """
 
     rows: list[Row]
     after: str | int | None
     total: int
+    note: str | None = None
 
 
 class Coming(NamedTuple):

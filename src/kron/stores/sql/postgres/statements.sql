@@ -319,6 +319,11 @@ ORDER BY 5 DESC, 6 LIMIT %(limit)s
 -- name: single_groups_in_order
 ORDER BY 6 LIMIT %(limit)s
 
+-- name: jobs_by_due_by
+AND (plan_at <= %(due_by)s OR schedule_id IN (
+    SELECT schedule_id FROM schedule_runs WHERE namespace = %(namespace)s AND due_at <= %(due_by)s
+))
+
 -- name: jobs_by_definitions
 AND definition = ANY (%(definitions)s::text[])
 

@@ -127,6 +127,9 @@ ORDER BY 5 DESC, 6 LIMIT :limit
 -- name: single_groups_in_order
 ORDER BY 6 LIMIT :limit
 
+-- name: jobs_by_due_by
+AND (plan_at <= :due_by OR number IN (SELECT job FROM runs WHERE namespace = :namespace AND due_at <= :due_by))
+
 -- name: jobs_by_definitions
 AND definition IN (SELECT value FROM json_each(:definitions))
 
