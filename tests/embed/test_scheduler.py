@@ -4,6 +4,8 @@ import asyncio
 import inspect
 import logging
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -175,9 +177,53 @@ async def test_without_a_state_it_is_kept_beside_the_program(
 async def test_state_in_memory_says_that_nothing_survives(caplog: pytest.LogCaptureFixture) -> None:
     Scheduler("memory://")
     assert "it is lost when this program ends" in caplog.text
+    assert "one of several" not in caplog.text
     caplog.clear()
     Scheduler("sqlite:///unused.db")
     assert caplog.text == ""
+
+
+FORKING = """
+import multiprocessing, os, sys
+import kron
+
+def work():
+    kron.Runner(sys.argv[1])
+    sys.stderr.flush()
+
+if __name__ == "__main__":
+    print("parent", file=sys.stderr, flush=True)
+    work()
+    if child := os.fork():
+        os.waitpid(child, 0)
+        print("spawned", file=sys.stderr, flush=True)
+        process = multiprocessing.get_context("spawn").Process(target=work)
+        process.start()
+        process.join()
+    else:
+        print("forked", file=sys.stderr, flush=True)
+        work()
+"""
+ALONE = "state is kept in memory: it is lost when this program ends"
+SEVERAL = (
+    f"{ALONE}. This looks like one of several processes of a server, each of which would start every job: "
+    "use a file or PostgreSQL (sqlite:///kron.db, postgresql://...), so that one of them does"
+)
+
+
+def test_state_in_memory_of_a_server_with_several_processes_says_that_each_starts_every_job(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(FORKING)
+
+    def logged(state: str) -> list[str]:
+        command = [sys.executable, str(program), state]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stderr.splitlines()
+
+    assert logged("memory://") == ["parent", ALONE, "forked", SEVERAL, "spawned", SEVERAL]
+    assert logged("sqlite:///jobs.db") == ["parent", "forked", "spawned"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from kron.stores.url import open_store
 
 MEMORY_URL = "memory://"
 FILE = "kron.db"
+ALONE = "state is kept in memory: it is lost when this program ends"
+ONE_OF_SEVERAL = (
+    f"{ALONE}. This looks like one of several processes of a server, each of which would start every job: "
+    "use a file or PostgreSQL (sqlite:///kron.db, postgresql://...), so that one of them does"
+)
 _log = logging.getLogger("kron.scheduler")
 
 
@@ -21,6 +27,18 @@ def default_state() -> str:
     return f"sqlite:///{str(folder / FILE).replace('%', '%25').replace('?', '%3F').replace('#', '%23')}"
 
 
+def is_one_of_several() -> bool:
+    """Return whether this looks like a worker process of a server: forked, or started by multiprocessing."""
+    spawning = sys.modules.get("multiprocessing.process")
+    if spawning is not None and spawning.parent_process() is not None:
+        return True
+    try:
+        own, parents = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in ("self", os.getppid()))
+    except OSError:
+        return False
+    return own == parents
+
+
 class State:
     """The store of a scheduler or runner; one in memory, or a given one, stays open between uses."""
 
@@ -29,7 +47,7 @@ class State:
             self._url: str | None = default_state() if state is None else state
             self._store: Store | None = open_store(self._url)
             if self._url == MEMORY_URL:
-                _log.warning("state is kept in memory: it is lost when this program ends")
+                _log.warning(ONE_OF_SEVERAL if is_one_of_several() else ALONE)
         else:
             self._url, self._store = None, state
 
