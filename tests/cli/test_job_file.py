@@ -198,6 +198,7 @@ def test_two_jobs_of_one_identity_are_refused_with_the_line_of_the_second(write:
             "identity: off\nschedule: 0 0 * * *", "must be a string, got bool", id="identity a YAML word"
         ),
         pytest.param("identity: null\nschedule: 0 0 * * *", "is missing", id="identity null"),
+        pytest.param("name: ''\nschedule: 0 0 * * *", "must not be empty", id="name empty"),
         pytest.param(ONE + "policy: {suspend: 'yes'}", "true or false", id="suspend a text"),
         pytest.param(ONE + "window: 1h", "must be an object", id="window a text"),
         pytest.param(ONE + "1: 2", "unknown field", id="a number as a field"),

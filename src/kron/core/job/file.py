@@ -28,7 +28,8 @@ def with_identities(content: object, stem: str) -> object:
     named = {word: value for word, value in content.items() if word != "name"}
     if not is_named(content):
         return named
-    return {"identity": f"{stem}/{content['name']}", **named}
+    # Without a name there is no identity, which is a problem of the job.
+    return {"identity": f"{stem}/{content['name']}" if content["name"] else "", **named}
 
 
 def jobs_from(content: object) -> list[Job]:
