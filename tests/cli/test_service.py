@@ -34,6 +34,19 @@ def sets(*fields: str) -> list[str]:
     return [word for field in fields for word in ("--set", field)]
 
 
+def test_a_resume_tells_when_a_run_starts_and_not_its_nominal_time(kron: Kron) -> None:
+    Path("daily.yaml").write_text(YAML)
+    fields = sets(
+        'window={"mode": "after", "duration": "1h"}', 'constraints={"avoid": {"dates": ["2098-06-01"]}}'
+    )
+    assert kron("schedules", "upsert", "daily.yaml", *WORK, *fields)[0] == GOOD
+    start = in_json(kron, "schedules", "show", "daily")["next_start_at"]
+    assert start.startswith("2098-06-02T07:")
+    assert kron("pause", "daily")[0] == GOOD
+    resumed = f"daily: resumed, next run {start} (1 passed over)\n"
+    assert kron("resume", "daily")[1] == f"daily: 0 runs would start\n{resumed}"
+
+
 def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -> None:
     Path("daily.yaml").write_text(YAML)
     made = (GOOD, "daily: next run 2098-06-01T07:00:00Z\n", "")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from kron.cli.commands.schedules import next_start_text
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.option import AsJson
@@ -93,19 +94,24 @@ def resume_command(
             show_json({**preview, "paused": True})
         print_error("still paused; use --yes to resume it")
         return NO
-    answer = request(target, lambda client: client.pause(name, False))
+
+    async def resumed(client: ServiceClient) -> tuple[View, View]:
+        return await client.pause(name, False), await client.schedule(name)
+
+    receipt, schedule = request(target, resumed)
     if as_json:
-        show_json(answer)
+        show_json(receipt)
     else:
-        say(f"{name}: resumed, {_after(answer, display)}")
+        say(f"{name}: resumed, {_after(schedule, display)}")
     return GOOD
 
 
 def _after(schedule: View, display: Display) -> str:
-    """Return what follows a resume: the next run, or that the definition suspends the schedule."""
-    return (
-        f"but {SUSPENDED}" if schedule["suspended"] else f"next run {display.when(schedule['next_run_at'])}"
-    )
+    """Return what follows a resume: the next start, or that the definition suspends the schedule."""
+    if schedule["suspended"]:
+        return f"but {SUSPENDED}"
+    # An operator may not have read of the resume yet.
+    return f"next run {next_start_text(schedule, display) or display.when(schedule['next_run_at'])}"
 
 
 def _confirmed(name: str) -> bool:

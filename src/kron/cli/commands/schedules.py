@@ -23,6 +23,7 @@ from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import View
 
 Search = Annotated[
     str | None, typer.Option("--search", metavar="TEXT", help="Only schedules with this text in their name.")
@@ -77,7 +78,7 @@ def _row(schedule: Document, display: Display) -> tuple[str, ...]:
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
 
 
-def next_start_text(schedule: Document, display: Display) -> str:
+def next_start_text(schedule: View, display: Display) -> str:
     """Return the next start and the number of periods passed over; nothing for a stopped schedule."""
     if schedule["next_start_at"] is None and (schedule["paused"] or schedule["suspended"]):
         return ""
