@@ -146,7 +146,10 @@ class EngineStore(JobStore, Protocol):
         """
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Commit changes, or `now` alone, fenced by the lease's tokens and by each job's revision."""
+        """Commit changes, or `now` alone, fenced by the lease's tokens and by each job's revision.
+
+        A store that writes each job separately may refuse one that it cannot write; it is tried again later.
+        """
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kron.fronts.operator.probes import metrics_of
 from kron.fronts.operator.state import text_of
 from tests.kubernetes.api_server import Fault, Logged
 from tests.kubernetes.cluster import PERIOD_ID, TEMPLATE, Cluster, kronjob, minute, running_cluster
@@ -273,13 +274,112 @@ async def test_a_record_that_is_always_refused_is_tried_again_slowly_and_stops_n
     refused = Fault(lambda each: is_patch(each) and each.name == "b", times=FOREVER, status=status)
     cluster.server.faults = [refused]
     before = len(cluster.server.requests)
-    await cluster.advance(minute(3, 30))
-    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02", "12:03"])
-    assert "default/b" in str(cluster.operator.worker.health.error)
-    assert len(cluster.server.requests) - before < 1_000
+    for number in (1, 2, 3):
+        # The Job of the other one is created at its time: the clock stands still until it is there.
+        await cluster.advance(minute(number))
+        await until(lambda: len(cluster.jobs()) == number)  # noqa: B023 - called in this round only
+        await cluster.advance(minute(number, 40))
+    assert cluster.jobs() == ["12:01", "12:02", "12:03"]
+    assert cluster.operator.worker.health.state == "running"
+    assert "kron_operator_refused_kronjobs 1" in list(metrics_of(cluster.operator))
+    assert len(cluster.server.requests) - before < 300
+    ((_, note),) = [each for each in await cluster.events(4) if each[0] == "RecordRefused"]
+    assert "the record of default/b is not written" in note
     cluster.server.faults = []
     await cluster.eventually(lambda: len(cluster.jobs()) == 6)
+    await cluster.advance(minute(3, 59))
     assert cluster.ever_created() == sorted(["12:01", "12:02", "12:03"] * 2)
+    assert "kron_operator_refused_kronjobs 0" in list(metrics_of(cluster.operator))
+
+
+async def test_the_end_of_a_job_whose_record_is_refused_is_written_later_and_delays_no_other(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.add(kronjob("b", schedule="1 12 * * *"))
+    await cluster.add(kronjob("a", schedule="2,3 12 * * *", policy=patience()))
+    await cluster.advance(minute(1))
+    await cluster.eventually(lambda: cluster.status("b")["periods"][0].get("job"))
+    cluster.server.faults = [
+        Fault(lambda each: is_patch(each) and each.name == "b", times=FOREVER, status=500)
+    ]
+    cluster.server.complete(cluster.job_of("12:01")["metadata"]["name"])
+    await until(lambda: cluster.operator.store.refusals)
+    for number in (2, 3):
+        await cluster.advance(minute(number))
+        await until(lambda: len(cluster.jobs()) == number)  # noqa: B023 - called in this round only
+        await cluster.advance(minute(number, 40))
+    assert "result" not in cluster.status("b")["periods"][0]
+    cluster.server.faults = []
+    await cluster.eventually(lambda: cluster.status("b")["periods"][0].get("result") == "success")
+
+
+async def test_a_refused_record_is_a_condition_of_its_kronjob_as_long_as_it_is_refused(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    seen: list[Logged] = []
+
+    def is_refused(each: Logged) -> bool:
+        """Refuse the records, the first and those from the third patch on; the second has conditions only."""
+        if is_patch(each):
+            seen.append(each)
+        return is_patch(each) and len(seen) != 2
+
+    cluster.server.faults = [Fault(is_refused, times=FOREVER, status=422)]
+    await cluster.advance(minute(1))
+    await until(lambda: cluster.condition("SchedulingError")["status"] == "True")
+    assert cluster.condition("SchedulingError")["reason"] == "RecordRefused"
+    assert cluster.condition("Ready")["status"] == "False"
+    await cluster.advance(minute(1, 30))
+    assert cluster.jobs() == []
+    cluster.server.faults = []
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    assert cluster.condition("SchedulingError")["status"] == "False"
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("status", [422, 500])
+async def test_an_edit_that_is_refused_at_a_take_over_holds_its_own_kronjob_only(
+    cluster: Cluster, status: int
+) -> None:
+    await cluster.start()
+    for name in ("a", "b"):
+        await cluster.add(kronjob(name, policy=patience()))
+    await cluster.stop()
+    cluster.server.edit("kronjobs", "b", {"spec": {"policy": {"suspend": True}}})
+    cluster.server.add("kronjobs", kronjob("bad", schedule="99 * * * *"))
+    refused = Fault(lambda each: is_patch(each) and each.name != "a", times=FOREVER, status=status)
+    cluster.server.faults = [refused]
+    await cluster.start()
+    await cluster.advance(minute(1))
+    await until(lambda: cluster.jobs() == ["12:01"])
+    await cluster.advance(minute(1, 40))
+    assert cluster.operator.store.held.keys() == {"default/b", "default/bad"}
+    cluster.server.faults = []
+    await cluster.eventually(lambda: not cluster.operator.store.held)
+    await cluster.advance(minute(2, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    assert cluster.condition("Ready", "b")["reason"] == "Suspended"
+    assert cluster.condition("InvalidSpec", "bad")["status"] == "True"
+
+
+async def test_a_kronjob_whose_record_is_refused_delays_the_edit_of_no_other(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob("a", schedule="0 0 * * *"))
+    cluster.server.faults = [
+        Fault(lambda each: is_patch(each) and each.name == "b", times=FOREVER, status=422)
+    ]
+    cluster.server.add("kronjobs", kronjob("b", policy=patience()))
+    await until(lambda: "default/b" in cluster.operator.store.refusals)
+    await cluster.advance(minute(1))
+    # The clock stands still: nothing waits for the next try of the other one.
+    await cluster.edit("a", {"spec": {"schedule": "2 12 * * *"}})
+    cluster.server.faults = []
+    await cluster.eventually(lambda: "state" in cluster.status("b"))
+    await cluster.advance(minute(2))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:02", "12:02"])
 
 
 async def test_a_lease_that_is_deleted_makes_no_fencing_token_smaller(cluster: Cluster) -> None:

@@ -124,7 +124,7 @@ class Dispatcher:
 
         Return False if starts have to wait because their earlier definitions cannot be read.
         """
-        stale_jobs, existing_runs = settled
+        stale_jobs, existing_runs = settled.stale_jobs, settled.existing_runs
         started = 0
         try:
             earlier: Earlier | None = await self._read_earlier(changes)

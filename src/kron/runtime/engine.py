@@ -24,6 +24,7 @@ from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
 from kron.runtime.recovery import recover_orphans
+from kron.runtime.set_aside import SetAside
 from kron.runtime.turns import FIRST_STEP, LoadLimit, OpenLimit, TenantOf, Turns, may_open_more
 from kron.runtime.wakeup import EngineClock, Pacer, Wakeup, first_of
 
@@ -115,6 +116,7 @@ class Engine:
         self._time = EngineClock(clock)
         self._lease = no_lease(namespace, owner)
         self._inbox = Inbox()
+        self._aside = SetAside(clock, self._inbox)
         self._dispatcher = Dispatcher(
             clock,
             launchers,
@@ -153,7 +155,8 @@ class Engine:
     @property
     def is_written(self) -> bool:
         """Say whether every decision and report has reached the store."""
-        return not self._wakeup.is_working and not self._inbox.reports and not self._dispatcher.unconfirmed
+        waiting = self._inbox.reports or self._aside.has_reports or self._dispatcher.unconfirmed
+        return not self._wakeup.is_working and not waiting
 
     @property
     def owns_first_shard(self) -> bool:
@@ -169,6 +172,7 @@ class Engine:
         """Take over: from now on the store refuses the writes of every earlier owner."""
         self._time.lookahead_ms = self.limits.lookahead_ms
         self._time.recorded(not_before)
+        self._aside.clear()
         self._time.read()  # from here on a clock jump is noticed, even before the first wake
         requested_at, asked_at = self._clock.monotonic(), self._time.wall()
         ownership = await self._store.acquire(self._namespace, self.owner, balance=self._balance)
@@ -432,9 +436,13 @@ class Engine:
             self._store_clock.written()
         if self._is_waiting_for_clock():
             return self._watch.wake_at or self._store_clock.wake_at
+        self._aside.release()
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
             await self._write_all_reports(ownership, now)
-        return None if self._draining else await self._start_due(ownership, now)
+        if self._draining:
+            return None
+        wake_at = await self._start_due(ownership, now)
+        return _earliest(wake_at, self._aside.wake_at(self._time.wall()))
 
     async def _write_all_reports(self, ownership: Ownership, now: int) -> None:
         """Write the reports up to an instant in batches; between two, start the due jobs of other tenants."""
@@ -464,7 +472,7 @@ class Engine:
         self, ownership: Ownership, reports: list[RunReport], now: int
     ) -> Sequence[Change]:
         """Plan, write, dispatch and return the changes that follow from some reports."""
-        reports = self._inbox.of_shards(reports, ownership.shards, self._lease)
+        reports = self._aside.held_back(self._inbox.of_shards(reports, ownership.shards, self._lease))
         try:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=others)
@@ -557,12 +565,13 @@ class Engine:
                 return
             tenants = turns.over_share()
             limit = self._others_limit.fitting(FIRST_BATCH)
-            names = await self._store.due_besides(ownership, tenants, until=now, limit=limit)
+            due = await self._store.due_besides(ownership, tenants, until=now, limit=limit)
+            names = [name for name in due if not self._aside.waits(name)]
             turns.searched(began, self._clock.monotonic())
             if not names:
                 return
             planned = await self._start_named(ownership, names, since, now, turns)
-            if len(names) < limit and planned == len(names):
+            if len(due) < limit and planned == len(names):
                 return
 
     async def _start_named(
@@ -614,7 +623,7 @@ class Engine:
         self, ownership: Ownership, now: int, limit: int, writing: Batch = EMPTY_BATCH
     ) -> Batch:
         """Read and plan some due jobs, except those of the batch that is being written."""
-        without = [change.job for change in writing.changes]
+        without = [*(change.job for change in writing.changes), *self._aside.jobs()]
         limit = self._load_limit.fitting(limit)
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
         self._load_limit.saw(loaded.cases)
@@ -658,7 +667,7 @@ class Engine:
             for change in changes:
                 if change.incidents and change.job.identity not in settled.stale_jobs:
                     self._tell(change.incidents)
-        if settled.stale_jobs:
+        if settled.stale_jobs - settled.refused_jobs.keys():
             self._wakeup.skip_wait()
         if not await self._dispatcher.dispatch(changes, settled, shards):
             self._wakeup.skip_wait()
@@ -701,6 +710,9 @@ class Engine:
                 raise
             self._dispatcher.track(changes, settled)
             self._pacer.settle(changes, settled.stale_jobs)
+            for identity in self._aside.note(changes, settled):
+                fields = {"schedule_id": identity, "error": settled.refused_jobs[identity]}
+                self._journal.note("record_refused", {"namespace": self._namespace, **fields})
         if self._has_notices and self.on_notice is not None:
             self._has_notices = False
             self.on_notice()
@@ -739,6 +751,7 @@ class Engine:
         """Forget the times of a clock that was ahead: of take-overs, ticks, reports and jobs in memory."""
         self._lease.since = dict.fromkeys(self._lease.since, steady_since)
         self._pacer = Pacer(self.limits)
+        self._aside.clear()
         self._inbox.restamp(now)
         self._dispatcher.sole_runs.clear()
 

@@ -18,7 +18,7 @@ WARNINGS = frozenset(
     {
         "store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined",
         "clock_behind", "clock_moved_forward", "clock_corrected", "clock_off", "clock_agrees",
-        "notification_failed",
+        "notification_failed", "record_refused",
     }
 )  # fmt: skip
 # The most lines of one event in a window of so many seconds.

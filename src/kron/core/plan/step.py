@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kron.core.job.notify import Notify
@@ -219,10 +220,15 @@ class Change:
 
 
 class WriteResult(NamedTuple):
-    """The writes a store refused: jobs whose revision is stale, and runs that already exist."""
+    """The writes a store refused: jobs whose revision is stale, and runs that already exist.
+
+    `refused_jobs` are those among the stale ones whose records cannot be written for now, with the errors:
+    another try at once would fail too. The others of the same write are not affected.
+    """
 
     stale_jobs: frozenset[str]
     existing_runs: frozenset[str]
+    refused_jobs: Mapping[str, str] = MappingProxyType({})
 
 
 class _NoRuns(list[RunRecord]):

@@ -20,6 +20,7 @@ from kron.fronts.operator.resource import (
     definition_of,
     kronjob_of,
 )
+from kron.fronts.operator.state import RecordRefusedError
 from kron.fronts.operator.status import INVALID, SpecProblem
 from kron.fronts.operator.store import KubernetesStore
 from kron.launchers.backoff import Backoff, sleep_for
@@ -67,6 +68,9 @@ class Controller:
         # What changed, in order: the newest document of a KronJob, or None where it is gone.
         self._changes: dict[ObjectName, KronJob | None] = {}
         self._has_changes = asyncio.Event()
+        # KronJobs that are reconciled later because their records are refused: how often they were in a row.
+        self._refusals: dict[ObjectName, int] = {}
+        self._retries: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self.durations = Histogram(CALL_BOUNDS)
         self._kronjobs = Reflector(
@@ -104,17 +108,25 @@ class Controller:
                 await self._reconcile(kronjob)
 
         done = await asyncio.gather(*map(one, kronjobs), return_exceptions=True)
-        for result in done:
-            if isinstance(result, BaseException):
+        refused: list[KronJob] = []
+        for kronjob, result in zip(kronjobs, done, strict=True):
+            if isinstance(result, RecordRefusedError):
+                # Its edits are not recorded: it starts nothing until they are.
+                self._store.held[kronjob.identity] = str(result)
+                refused.append(kronjob)
+            elif isinstance(result, BaseException):
                 raise result
         self._kronjobs.start(listed.version)
         self._days.start(calendars.version)
         self._task = asyncio.create_task(self._work(), name="kron reconcile")
+        for kronjob in refused:
+            self._retry_later(kronjob.place)
 
     async def stop(self) -> None:
         """Reconcile nothing more."""
         await self._kronjobs.stop()
         await self._days.stop()
+        self._drop_retries()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -124,6 +136,7 @@ class Controller:
         """Stop at once, as a crash would."""
         self._kronjobs.kill()
         self._days.kill()
+        self._drop_retries()
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -185,8 +198,12 @@ class Controller:
             try:
                 await (self._remove(place) if kronjob is None else self._reconcile(kronjob))
                 failures = 0
+                self._accepted(place, kronjob)
             except OwnedError:
                 return
+            except RecordRefusedError as error:
+                _log.warning("%s is reconciled later: %s", place, error)
+                self._retry_later(place)
             except (StoreError, ConflictError) as error:
                 self._changes.setdefault(place, kronjob)
                 failures += 1
@@ -194,6 +211,30 @@ class Controller:
                 await sleep_for(self._clock, BACKOFF.delay_after(str(place), failures) or 0)
             except KronError:
                 _log.exception("%s cannot be reconciled", place)
+
+    def _accepted(self, place: ObjectName, kronjob: KronJob | None) -> None:
+        """Note that a KronJob was reconciled: its record follows its spec."""
+        self._refusals.pop(place, None)
+        if kronjob is not None:
+            self._store.held.pop(kronjob.identity, None)
+
+    def _retry_later(self, place: ObjectName) -> None:
+        """Reconcile a KronJob again whose record was refused, while others are reconciled."""
+        failures = self._refusals[place] = self._refusals.get(place, 0) + 1
+        retry = asyncio.create_task(self._retry(place, failures))
+        self._retries.add(retry)
+        retry.add_done_callback(self._retries.discard)
+
+    async def _retry(self, place: ObjectName, failures: int) -> None:
+        await sleep_for(self._clock, BACKOFF.delay_after(str(place), failures) or 0)
+        if place in self._refusals:
+            self._changes.setdefault(place, self._known.get(place))
+            self._has_changes.set()
+
+    def _drop_retries(self) -> None:
+        self._refusals.clear()
+        for retry in self._retries:
+            retry.cancel()
 
     # --- one KronJob -------------------------------------------------------------------------------
 

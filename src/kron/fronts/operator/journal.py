@@ -56,8 +56,12 @@ class OperatorJournal:
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass one event of the engine on."""
+        """Pass one event of the engine on; that a record is refused is an Event of its KronJob."""
         self._further.note(event, fields)
+        kronjob = self._kronjob_of(str(fields.get("schedule_id")))
+        if event == "record_refused" and kronjob is not None:
+            at = micro_time(self._clock.now())
+            self._put(kronjob, "RecordRefused", str(fields.get("error")), True, at)
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Send an Event for each period that started, was dropped or ended."""

@@ -74,6 +74,10 @@ def metrics_of(operator: Operator) -> Iterator[str]:
         "queue_depth": ("KronJobs that wait to be reconciled.", operator.controller.depth),
         "leader": ("Whether this operator holds the Lease.", int(operator.store.is_owner)),
         "kronjobs": ("KronJobs with a record.", len(operator.store.books)),
+        "refused_kronjobs": (
+            "KronJobs whose record the API server does not accept.",
+            len(operator.store.refusals.keys() | operator.store.held.keys()),
+        ),
         "active_runs": (
             "Runs whose Jobs have not ended.",
             sum(run.in_flight for book in operator.store.books.values() for run in book.runs),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kron.core.errors import StoreError
+from kron.core.errors import StoreError, StoreUnavailableError
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.record import (
     EpochRecord,
@@ -42,6 +42,12 @@ class UnreadableStateError(StoreError):
     """The record in a KronJob's status cannot be read."""
 
     code = "unreadable_state"
+
+
+class RecordRefusedError(StoreUnavailableError):
+    """The API server answers, but does not accept the record of one KronJob."""
+
+    code = "record_refused"
 
 
 @dataclass(frozen=True, slots=True)

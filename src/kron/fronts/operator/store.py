@@ -7,6 +7,7 @@ decided by; only when the API server has accepted it, the copy in memory follows
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
@@ -26,7 +27,14 @@ from kron.core.shard import SHARDS
 from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.lease import LeaderLease, unavailable
 from kron.fronts.operator.resource import LAUNCHER_KIND, PAUSED, RUN_NOW, KronJob, kronjob_of, launcher_of
-from kron.fronts.operator.state import Book, UnreadableStateError, applied, book_of, text_of
+from kron.fronts.operator.state import (
+    Book,
+    RecordRefusedError,
+    UnreadableStateError,
+    applied,
+    book_of,
+    text_of,
+)
 from kron.fronts.operator.status import ERROR, SpecProblem, problem_status, status_of
 from kron.launchers.kubernetes.api import (
     KRONJOBS,
@@ -41,15 +49,18 @@ _log = logging.getLogger("kron.operator")
 NAMESPACE = "operator"
 # Status patches in flight at once, and tries of one that a change by others keeps in conflict.
 MAX_PATCHES, MAX_TRIES = 32, 8
+# Tries of a patch that fails although the server answers; the other records of its batch wait for them.
+MAX_FAILURES = 2
 # Jobs of one batch: each is a request, and the Lease is renewed between two batches only.
 MAX_BATCH = 100
 
 
 class Written(Enum):
-    """What became of a write: made, refused because the record is another one, or not known."""
+    """What became of a write: made, decided by another record, not accepted by the server, or not known."""
 
     YES = auto()
     STALE = auto()
+    REFUSED = auto()
     UNKNOWN = auto()
 
 
@@ -89,8 +100,11 @@ class KubernetesStore(SqliteStore):
         self._rows: dict[str, int] = {}
         # Jobs with a write whose answer is lost: they are read again before anything else is decided.
         self._doubtful: set[str] = set()
-        # Why the last record was not written.
+        # Why the last record was not written, and each that the server does not accept.
         self._failure = ""
+        self.refusals: dict[str, str] = {}
+        # KronJobs whose specs were not carried out at the take-over: nothing of them starts until they are.
+        self.held: dict[str, str] = {}
         self._committing = asyncio.Lock()
         self._patches = asyncio.Semaphore(MAX_PATCHES)
 
@@ -126,6 +140,8 @@ class KubernetesStore(SqliteStore):
         self.kronjobs.clear()
         self.problems.clear()
         self._doubtful.clear()
+        self.refusals.clear()
+        self.held.clear()
         for kronjob in map(kronjob_of, listed.items):
             if kronjob.state is not None and self.attach(kronjob):
                 await self._restore(kronjob)
@@ -192,8 +208,8 @@ class KubernetesStore(SqliteStore):
         book = self.books.get(identity)
         if book is not None and self.history is not None:
             self.history.removed(book)
-        self.kronjobs.pop(identity, None)
-        self.problems.pop(identity, None)
+        for known in (self.kronjobs, self.problems, self.refusals, self.held):
+            known.pop(identity, None)
         await self.forget(NAMESPACE, [identity])
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
@@ -243,23 +259,28 @@ class KubernetesStore(SqliteStore):
     # --- writes ------------------------------------------------------------------------------------
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Patch the status of each changed KronJob, all at the same time; those refused are stale."""
+        """Patch the status of each changed KronJob, all at the same time; those refused are stale.
+
+        A record that the server does not accept delays its own KronJob only.
+        """
         self._check_owner(ownership)
         self.high = max(self.high, now)
         if not changes:
             await self._lease.renew(ownership.owner, ownership.token, high=self.high)
             return WriteResult(frozenset(), frozenset())
         async with self._committing:
-            results = await _all(self._commit_change(change, now) for change in changes)
+            results = await _all(self._settle_change(change, now) for change in changes)
             pairs = list(zip(changes, results, strict=True))
             made = [self._numbered(change) for change, result in pairs if result is Written.YES]
             if made:
-                refused = await super().settle(ownership, made, now=now)
-                await self._index_again({*refused.stale_jobs, *_names(made, refused.existing_runs)})
+                indexed = await super().settle(ownership, made, now=now)
+                await self._index_again({*indexed.stale_jobs, *_names(made, indexed.existing_runs)})
         if Written.UNKNOWN in results:
             raise StoreUnavailableError(f"The store cannot be used: {self._failure}")
-        stale = {change.job.identity for change, result in pairs if result is Written.STALE}
-        return WriteResult(frozenset(stale), frozenset())
+        stale = frozenset(change.job.identity for change, result in pairs if result is not Written.YES)
+        names = [change.job.identity for change, result in pairs if result is Written.REFUSED]
+        refused = {name: self.held.get(name) or self.refusals.get(name, "") for name in names}
+        return WriteResult(stale, frozenset(), refused)
 
     async def put(
         self,
@@ -291,7 +312,10 @@ class KubernetesStore(SqliteStore):
         if Written.UNKNOWN in (*new, *results):
             raise StoreUnavailableError(f"The store cannot be used: {self._failure}")
         names = [*(job.identity for job in created), *(change.job.identity for change in changed)]
-        pairs = zip(names, (*new, *results), strict=True)
+        pairs = list(zip(names, (*new, *results), strict=True))
+        for name, result in pairs:
+            if result is Written.REFUSED:
+                raise RecordRefusedError(self.refusals.get(name, self._failure))
         return WriteResult(frozenset(name for name, result in pairs if result is Written.STALE), frozenset())
 
     async def touch(self, identity: str, *, now: int) -> None:
@@ -309,6 +333,8 @@ class KubernetesStore(SqliteStore):
         except (ApiError, ApiUnavailableError) as error:
             if isinstance(error, ApiError) and error.is_missing:
                 return  # it was deleted in the meantime
+            if isinstance(error, ApiError):
+                raise RecordRefusedError(str(error), cause=error) from error
             raise unavailable(error) from error
 
     def _numbered(self, change: Change) -> Change:
@@ -329,6 +355,11 @@ class KubernetesStore(SqliteStore):
             return Written.STALE
         book = Book(job, high=now, writer=self._next_writer())
         return self._copied(await self._commit(job.identity, book, now), book)
+
+    async def _settle_change(self, change: Change, now: int) -> Written:
+        if change.job.identity in self.held:
+            return Written.REFUSED
+        return await self._commit_change(change, now)
 
     async def _commit_change(self, change: Change, now: int) -> Written:
         identity = change.job.identity
@@ -354,8 +385,7 @@ class KubernetesStore(SqliteStore):
 
     async def _commit(self, identity: str, after: Book, now: int) -> Written:
         """Patch a status until it is known whether the record is there; others may edit the spec."""
-        text = text_of(after)
-        unwritten = Written.STALE
+        text, failures = text_of(after), 0
         for _ in range(MAX_TRIES):
             kronjob = self.kronjobs.get(identity)
             if kronjob is None:
@@ -366,16 +396,32 @@ class KubernetesStore(SqliteStore):
                     self.kronjobs[identity] = await self._patch(kronjob, after, now)
             except (ApiError, ApiUnavailableError) as error:
                 answer = await self._resolve(identity, kronjob, text, error)
+                if answer is None and isinstance(error, ApiError) and error.is_conflict:
+                    continue
+                failures += 1
+                if answer is Written.REFUSED or (answer is None and failures == MAX_FAILURES):
+                    await self._refuse(identity, error, now)
+                    return Written.REFUSED
                 if answer is None:
-                    # A record that keeps changing is planned anew at once; a server that fails is not.
-                    is_conflict = isinstance(error, ApiError) and error.is_conflict
-                    unwritten = Written.STALE if is_conflict else Written.UNKNOWN
                     continue
                 if answer is not Written.YES:
                     return answer
             self.books[identity], self._texts[identity] = after, text
+            self.refusals.pop(identity, None)
             return Written.YES
-        return unwritten
+        return Written.STALE
+
+    async def _refuse(self, identity: str, error: ApiError | ApiUnavailableError, now: int) -> None:
+        """Note that a record is not accepted; say so in the conditions of its KronJob, if those are."""
+        is_new, kronjob = identity not in self.refusals, self.kronjobs[identity]
+        self.refusals[identity] = message = f"the record of {kronjob.place} is not written: {error}"
+        if not is_new:
+            return
+        _log.error("%s", message)
+        problem = SpecProblem(ERROR, "RecordRefused", message)
+        conditions = problem_status(kronjob, problem, now)["conditions"]
+        with suppress(ApiError, ApiUnavailableError):
+            await self._api.patch_status(KRONJOBS, *kronjob.place, {"status": {"conditions": conditions}})
 
     async def _patch(self, kronjob: KronJob, after: Book, now: int) -> KronJob:
         problem = self.problems.get(after.job.identity)
@@ -388,8 +434,6 @@ class KubernetesStore(SqliteStore):
     ) -> Written | None:
         """Read a KronJob after a patch that failed: None if the same patch can be tried again."""
         self._failure = f"the record of {kronjob.place} is not written: {error}"
-        if isinstance(error, ApiError) and not (error.is_conflict or error.is_temporary or error.is_missing):
-            _log.error("the status of %s is refused: %s", kronjob.place, error)
         try:
             live = await self._live(kronjob)
         except (ApiError, ApiUnavailableError):
@@ -404,7 +448,7 @@ class KubernetesStore(SqliteStore):
         if live.state in (None, self._texts.get(identity)):
             # Only the spec or the metadata changed, or the record was removed: this one stands.
             is_refused = isinstance(error, ApiError) and not (error.is_conflict or error.is_temporary)
-            return Written.UNKNOWN if is_refused else None
+            return Written.REFUSED if is_refused else None
         await self._restore(live)
         self._check_writer(identity)
         return Written.STALE
@@ -455,6 +499,9 @@ class KubernetesStore(SqliteStore):
     ) -> LoadResult:
         """Return the jobs due up to an instant, in small batches; while there are more, the next is due."""
         await self._settle_doubts()
+        # By name: a record that was restored has another row, and its old row may be that of another job.
+        rows = [(job, self._rows.get(job.identity)) for job in without]
+        without = [job._replace(number=row) for job, row in rows if row is not None]
         most = min(limit, MAX_BATCH)
         loaded = await super().load(ownership, until=until, limit=most, named=named, without=without)
         has_more = most < limit and len(loaded.cases) >= most
