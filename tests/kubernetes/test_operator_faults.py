@@ -476,6 +476,43 @@ async def test_a_creation_that_a_webhook_has_is_waited_for_by_the_next_operator(
     assert cluster.status()["periods"][0]["result"] == "success"
 
 
+async def test_leaders_that_change_often_wait_together_for_a_creation_of_an_earlier_one(
+    cluster: Cluster,
+) -> None:
+    """Each of them leads for 10 s. The wait of 34 s is over in the time of the fourth."""
+    await killed_in_a_webhook(cluster, asyncio.Event())
+    for second in (10, 20, 30):
+        await cluster.start()
+        await cluster.advance(minute(1, second))
+        assert cluster.creations() == 1
+        await cluster.stop()
+    await cluster.start()
+    await cluster.advance(minute(1, 33))
+    assert cluster.creations() == 1
+    await cluster.advance(minute(1, 36))
+    await until(lambda: cluster.jobs() == ["12:01"])
+    assert cluster.creations() == 2
+
+
+async def test_the_wait_for_a_creation_counts_from_the_last_leader_that_may_have_sent_it(
+    cluster: Cluster,
+) -> None:
+    """The second leader sends it too, after its wait, and is killed: the third waits for all of that."""
+    await killed_in_a_webhook(cluster, asyncio.Event())
+    cluster.server.faults = [Fault(is_creation, gate=asyncio.Event())]
+    await cluster.start()
+    advancing = asyncio.create_task(cluster.advance(minute(1, 36)))
+    await until(lambda: cluster.creations() == 2)
+    await cluster.kill()
+    await advancing
+    await cluster.start()
+    await cluster.advance(minute(2, 5))
+    assert cluster.creations() == 2
+    await cluster.advance(minute(2, 12))
+    await until(lambda: cluster.creations() == 3)
+    await until(lambda: cluster.jobs() == ["12:01"])
+
+
 async def test_a_creation_that_a_webhook_has_too_long_is_given_up_by_the_server(cluster: Cluster) -> None:
     cluster.create_s = 0.2
     gate = asyncio.Event()

@@ -4,6 +4,7 @@ A holder counts as gone when its Lease has not changed for its duration by the c
 the clocks of two machines are never compared.
 """
 
+import json
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import NamedTuple
@@ -17,7 +18,11 @@ from kron.ports import Clock
 
 # The latest instant that an owner has seen, in milliseconds: its successor's time never goes back behind it.
 HIGH = "kron.io/high"
+# For how long at least each of the last owners held the Lease: pairs of its token and milliseconds.
+LED = "kron.io/led"
 MAX_TRIES = 5
+# How much of that is kept: no wait is longer.
+MAX_LED_MS, MAX_OWNERS = 60_000, 100
 
 
 class LeaseGrant(NamedTuple):
@@ -43,6 +48,9 @@ class LeaderLease:
         # The state of another holder's Lease, and since when it has been unchanged by the monotonic clock.
         self._seen: tuple[object, ...] = ()
         self._seen_since = 0.0
+        # The owners before this one, as in `LED`, and since when this one holds the Lease.
+        self._led: list[tuple[int, int]] = []
+        self._since = 0.0
 
     async def acquire(self, owner: str) -> LeaseGrant:
         """Become the holder, or raise OwnedError."""
@@ -59,8 +67,13 @@ class LeaderLease:
             "renewTime": self._now_text(),
             "leaseTransitions": transitions,
         }
-        self._document = await self._write({**document, "spec": spec})
-        self._seen = ()
+        led = _led_of(document)
+        if holder and holder != owner:
+            # What it noted before, and for how long its Lease was seen unchanged since.
+            led.append((transitions, round(1000 * (self._clock.monotonic() - self._seen_since))))
+        self._led = _newest(led)
+        self._document = await self._write({**document, "metadata": self._noted(document), "spec": spec})
+        self._seen, self._since = (), self._clock.monotonic()
         high = int((document["metadata"].get("annotations") or {}).get(HIGH, 0))
         last = _predecessor(before, high) if before else None
         return LeaseGrant(transitions + 1, last, high)
@@ -73,6 +86,24 @@ class LeaderLease:
             self._seen, self._seen_since = seen, now
         lasts = max(self.duration.total_seconds(), float(spec.get("leaseDurationSeconds") or 0))
         return now - self._seen_since >= lasts
+
+    def free_of(self, token: int) -> float:
+        """Return for how many seconds at least no owner with this token, or an earlier one, has held it.
+
+        Each owner measures by its own monotonic clock how long it is the owner; no two clocks are compared.
+        """
+        later = sum(lasted for each, lasted in self._led if each > token)
+        return later / 1000 + self._clock.monotonic() - self._since
+
+    def _noted(self, document: Document, *, token: int = 0, high: int | None = None) -> Document:
+        """Return the metadata of the Lease with what this owner, and those before, keep in it."""
+        led = list(self._led)
+        if token:
+            led.append((token, int(1000 * (self._clock.monotonic() - self._since))))
+        notes = {**(document["metadata"].get("annotations") or {}), LED: json.dumps(led)}
+        if high is not None:
+            notes[HIGH] = str(high)
+        return {**document["metadata"], "annotations": notes}
 
     async def renew(self, owner: str, token: int, *, high: int) -> None:
         """Stay the holder, or raise OwnedError if another one took over."""
@@ -95,9 +126,7 @@ class LeaderLease:
             held = self._document.get("spec") or {}
             if held.get("holderIdentity") != owner or held.get("leaseTransitions") != token - 1:
                 raise OwnedError(namespace=self._name, owner=held.get("holderIdentity") or "another owner")
-            metadata = dict(self._document["metadata"])
-            notes = dict(metadata.get("annotations") or {})
-            metadata["annotations"] = {**notes, HIGH: str(high)}
+            metadata = self._noted(self._document, token=token, high=high)
             changed = {**self._document, "metadata": metadata, "spec": {**held, **spec}}
             try:
                 self._document = await self._api.replace(LEASES, self._namespace, changed)
@@ -152,6 +181,25 @@ def _predecessor(spec: Document, high: int) -> Predecessor | None:
     except (ValueError, TypeError):
         ended = high
     return Predecessor(holder or "the last owner", ended, EXPIRED if holder else STOPPED)
+
+
+def _led_of(document: Document) -> list[tuple[int, int]]:
+    """Return how long the last owners held a Lease; what cannot be read counts for nothing."""
+    try:
+        rows = json.loads((document["metadata"].get("annotations") or {}).get(LED, "[]"))
+        return [(int(token), max(0, int(lasted))) for token, lasted in rows]
+    except (ValueError, TypeError):
+        return []
+
+
+def _newest(led: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the last owners, as many as the longest wait needs."""
+    kept: list[tuple[int, int]] = []
+    for each in reversed(led[-MAX_OWNERS:]):
+        if sum(lasted for _, lasted in kept) >= MAX_LED_MS:
+            break
+        kept.insert(0, each)
+    return kept
 
 
 def unavailable(error: Exception) -> StoreUnavailableError:

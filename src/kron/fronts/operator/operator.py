@@ -96,6 +96,7 @@ class Operator:
             api, clock, self.store, self.catalog, now=self.now, namespace=options.namespace
         )
         self.launcher.on_created = self._created
+        self.launcher.settled_for = self.store.settled_for
         self.store.on_take_over = self.controller.take_over
         self._pruning: set[asyncio.Task[None]] = set()
 

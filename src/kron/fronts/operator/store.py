@@ -173,6 +173,10 @@ class KubernetesStore(SqliteStore):
         except OwnedError:
             _log.info("the lease had already passed to another operator")
 
+    def settled_for(self, run: RunRecord) -> float:
+        """Return for how many seconds at least the operator that recorded a start cannot have sent it."""
+        return self._lease.free_of(run.token) if run.token < self._token else 0.0
+
     def _check_token(self, connection: object, namespace: int, ownership: Ownership) -> None:
         self._check_owner(ownership)
 

@@ -1,7 +1,8 @@
 """The kubernetes launcher: each attempt of a run is one Job, created once, watched until its end."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -102,6 +103,8 @@ class KubernetesLauncher(RemoteLauncher):
         # Creations without an answer, of this launcher or of the last owner: when they are settled, by the
         # monotonic clock. If the Job was created again before and deleted, they could make it a second time.
         self._settles_at: dict[Attempt, float] = {}
+        # Adopted runs that wait until no creation of an earlier owner can be made.
+        self._waits: set[asyncio.Task[None]] = set()
         self.traits = TRAITS
         # Called before each start, because the allowed namespaces may have changed since the registration.
         self.check: Callable[[KubernetesSettings], None] | None = None
@@ -119,6 +122,8 @@ class KubernetesLauncher(RemoteLauncher):
             reserved=1,
         )
         self.ended: dict[JobPlace, EndedJob] = {}
+        # Returns for how many seconds at least the owner that recorded a start cannot have sent it.
+        self.settled_for: Callable[[RunRecord], float] | None = None
         # Called with each run whose Job was created, and the instant in milliseconds.
         self.on_created: Callable[[RunRecord, int], None] | None = None
 
@@ -348,6 +353,8 @@ class KubernetesLauncher(RemoteLauncher):
 
     def _forget_all(self) -> None:
         self._upkeep.cancel()
+        for wait in self._waits:
+            wait.cancel()
         self._tracked.clear()
         self._places.clear()
 
@@ -441,10 +448,66 @@ class KubernetesLauncher(RemoteLauncher):
             self._untrack(place)
             sink(report_of(self._clock, run, RunEvent.FAILED, EXPIRED))
             return True
-        if not run.acked:
+        if run.acked:
+            return False
+        if self.settled_for is None:
             # The last owner may have requested the Job until it lost its lease.
             self._unsettle(run)
-        return False
+            return False
+        left = self.create_s + SETTLE_S - self.settled_for(run)
+        if left <= 0:
+            return False
+        # Its record is not changed before: it names the last owner that may have requested the Job.
+        self._abandon(run)
+        tracked = TrackedJob(run, sink, _share_of(launch, place))
+        self._track(place, tracked)
+        self._spawn_wait(self._adopt_settled(place, tracked, left))
+        return True
+
+    def _abandon(self, run: RunRecord) -> None:
+        """End a delivery from an earlier ownership of this process."""
+        delivery = self._deliveries.get((run.key, run.attempt))
+        if delivery is not None:
+            if delivery.task is not None:
+                delivery.task.cancel()
+            self._drop(delivery)
+
+    def _spawn_wait(self, wait: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(wait)
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
+
+    async def _adopt_settled(self, place: JobPlace, tracked: TrackedJob, seconds: float) -> None:
+        """Wait until no creation of an earlier owner can be made; then find out whether the Job exists."""
+        await sleep_for(self._clock, seconds)
+        run, failures = tracked.run, 0
+        while self._tracked.get(place) is tracked:  # each round waits
+            try:
+                document = await self._api.get(JOBS, *place)
+            except ApiError as error:
+                if error.is_missing and self._tracked.get(place) is tracked:
+                    self._settled_without(place, tracked)
+                    return
+            except ApiUnavailableError:
+                pass
+            else:
+                if self._tracked.get(place) is tracked and key_in(document) == run.key:
+                    tracked.sink(report_of(self._clock, run, RunEvent.ACCEPTED, run_id=place.name))
+                    self._confirm(place)
+                    self._seen(place, document)
+                elif self._tracked.get(place) is tracked:
+                    self._settled_without(place, tracked)
+                return
+            failures += 1
+            await sleep_for(self._clock, BACKOFF.delay_after(place.name, failures) or 0)
+
+    def _settled_without(self, place: JobPlace, tracked: TrackedJob) -> None:
+        """Report a run whose Job does not exist: as an orphan, so that it is created, unless it was seen."""
+        if tracked.exists or tracked.ending:
+            self._removed(place)
+        else:
+            self._untrack(place)
+            tracked.sink(report_of(self._clock, tracked.run, RunEvent.ORPHANED))
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the creations in flight; Jobs that run are left for the next owner to adopt."""
