@@ -127,8 +127,7 @@ class Engine:
         )
         # Held until written starts are tracked as local runs: no shard is given back before.
         self._writing = asyncio.Lock()
-        self._wakeup = Wakeup(clock, self._rested)
-        self._renewal_due = asyncio.Event()
+        self._wakeup, self._renewal_due = Wakeup(clock, self._rested), asyncio.Event()
         # Jumps of the clock that are not written yet.
         self._jumps: list[IncidentRecord] = []
         self.health = Health(inbox=self._inbox)
