@@ -1,4 +1,4 @@
-"""The boundary of DAGs: the protocols of their store and of their runtime.
+"""The boundary of DAGs: the protocols of their stores and of their runtime.
 
 Instants are milliseconds since 1970.
 """
@@ -18,6 +18,7 @@ from kron.core.dag.record import (
     DagSummary,
     DagTask,
 )
+from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 
 # The user of DAGs that name none: a tenant of its own.
 DEFAULT_USER = "kron"
@@ -146,3 +147,34 @@ class DagStore(Protocol):
 
     async def close(self) -> None:
         """Close files and connections."""
+
+
+class WorkflowStore(Protocol):
+    """Stores DAG JSON by workflow and version; a published version never changes (SPEC 3: 2)."""
+
+    async def put(self, record: WorkflowRecord) -> WorkflowRecord:
+        """Store a version unless a published one exists; return the stored one. A draft is replaced."""
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
+        """Return a version, or None."""
+
+    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        """Return the versions of a workflow, newest first."""
+
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows by name, from a name on; with `users`, those of these owners only."""
+
+    async def close(self) -> None:
+        """Close files and connections."""
+
+
+class IdempotencyLog(Protocol):
+    """Remembers the starts of workflows, so that none is made twice."""
+
+    async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
+        """Record a start before it is made, or return the earlier record; those older than `old` expire."""
+
+    async def end(self, start: StartRequest, *, accepted: bool) -> None:
+        """Mark a start as accepted, or remove its record so that it can be retried."""

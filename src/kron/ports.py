@@ -1,7 +1,7 @@
 """The boundary: the protocols of the clock, the stores, the launchers and the journal.
 
-A store is three protocols; take the narrowest one that fits. The values they exchange are part of the core.
-Instants are milliseconds since 1970, nominal times seconds. Those of DAGs are in `dag_ports`.
+A store is three protocols; take the narrowest one that fits. Incidents, notices, counts and retention are in
+`history_ports`, DAGs in `dag_ports`. Instants are milliseconds since 1970, nominal times seconds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,40 +10,26 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kron.core.plan.query import (
-    FROM_START,
     AuditCursor,
     Audited,
     AuditFilter,
     FoundJob,
     JobFilter,
-    JobGroup,
-    OpenRuns,
-    PruneBounds,
-    PruneCursor,
-    PrunedBatch,
-    RunCount,
     RunCursor,
-    RunSpan,
-    TagCount,
     WorkerLease,
 )
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
-    ClockRecord,
     EpochRecord,
-    IncidentRecord,
     JobRecord,
-    NoticeRecord,
     RangeRecord,
-    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
 from kron.core.plan.report import Launch, RunReport, Traits
-from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
-from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
+from kron.history_ports import ClockStore, EvidenceLog, HistoryPruner, NoticeOutbox, OpenRunCounts, TallyStore
 
 # Receives the reports of a launcher; to be called in the event loop only.
 ReportSink: TypeAlias = Callable[[RunReport], None]
@@ -92,19 +78,11 @@ class JobStore(Protocol):
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return runs by idempotency key, open or closed: at least those that were enqueued or manual."""
 
-    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
-        """Return the excursions of the workers' clocks, newest first."""
-
-    async def incidents(
-        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
-    ) -> list[IncidentRecord]:
-        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
-
     async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
         """Return the earlier definitions of some jobs, by name and the oldest of each first."""
 
 
-class EngineStore(JobStore, Protocol):
+class EngineStore(JobStore, ClockStore, OpenRunCounts, HistoryPruner, Protocol):
     """The loop's store: leases, due jobs, and fenced writes. It never reads a clock and never decides."""
 
     async def acquire(
@@ -154,46 +132,6 @@ class EngineStore(JobStore, Protocol):
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
 
-    async def ahead(self, ownership: Ownership, *, since: int, after: str = "", limit: int) -> list[JobState]:
-        """Return owned jobs last written later than `since`, in the order of their names, after a name."""
-
-    async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
-        """Return the records of some jobs, each after a nominal time: runs, ranges, earlier definitions."""
-
-    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
-        """Write an excursion of this owner's clock; with `high`, set the namespace's latest instant to it."""
-
-    async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
-        """Write incidents of the namespace: take-overs and jumps of this owner's clock."""
-
-    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
-        """Count the open runs by state, reading at most `limit` of them."""
-
-    async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
-        """Count the open runs of each of some users."""
-
-    async def prune(
-        self,
-        namespace: str,
-        bounds: PruneBounds,
-        *,
-        cursor: PruneCursor = FROM_START,
-        limit: int,
-        dry_run: bool = False,
-    ) -> PrunedBatch:
-        """Remove about `limit` old records; the result has the cursor of the next batch.
-
-        Open runs and the newest outcome of each job stay; a job deleted before the bound goes entirely.
-        """
-
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
-
-    async def note_notices(
-        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
-    ) -> None:
-        """Write the progress of notices, and remove others by their numbers."""
-
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
         """Watch for writes of other workers; stores that get notifications invoke `call`."""
 
@@ -223,7 +161,7 @@ class RegistryStore(JobStore, Protocol):
         """Ask a worker to start nothing more and to hand over its shards, or to work again."""
 
 
-class ReadStore(JobStore, Protocol):
+class ReadStore(JobStore, EvidenceLog, TallyStore, Protocol):
     """Listings and history, read only."""
 
     async def runs(
@@ -231,17 +169,8 @@ class ReadStore(JobStore, Protocol):
     ) -> list[RunRecord]:
         """Return a job's runs earlier than `before`, newest first; a period's run precedes manual ones."""
 
-    async def run_counts(self, namespace: str, identity: str, *, bounds: Sequence[int]) -> list[RunCount]:
-        """Count a job's runs by status between each two bounds of nominal times; part 0 is the first."""
-
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
-
-    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
-        """Return the withdrawn records of a period that was opened again, oldest first."""
-
-    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
-        """Return the outage of a shard that no worker owns now; None while a worker owns it."""
 
     async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
         """Return the workers of a namespace with the shards they lease, by owner; expired ones too."""
@@ -253,25 +182,6 @@ class ReadStore(JobStore, Protocol):
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs with a name later than `after`, sorted by code point; search ignores ASCII case."""
-
-    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
-        """Return how many jobs match."""
-
-    async def group_jobs(
-        self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
-    ) -> list[JobGroup]:
-        """Return the largest groups of jobs; with `singly`, a group for each job, in the order of names."""
-
-    async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
-        """Count the runs of some jobs in each part of an interval, about where they stand."""
-
-    async def tally_runs(
-        self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
-    ) -> list[TagCount]:
-        """Count the runs and the aggregated periods of some jobs in parts of an interval, by tag and status.
-
-        With `not_ok`, only what ended without success. Runs recorded an hour before the interval are found.
-        """
 
     async def latest_runs(
         self,
@@ -289,18 +199,13 @@ class ReadStore(JobStore, Protocol):
     ) -> dict[str, list[RunRecord]]:
         """Return the newest `limit` runs of each given job, sorted as in `runs`, without unreadable ones."""
 
-    async def notices(
-        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
-    ) -> list[NoticeRecord]:
-        """Return the notices of a job about nominal times from `first` to `last`, oldest first."""
-
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit entries with a number lower than `before`, latest first."""
 
 
-class Store(EngineStore, RegistryStore, ReadStore, Protocol):
+class Store(EngineStore, RegistryStore, ReadStore, NoticeOutbox, Protocol):
     """A complete store."""
 
     async def namespaces(self) -> list[str]:
@@ -343,34 +248,3 @@ class Journal(Protocol):
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Record one event."""
-
-
-class WorkflowStore(Protocol):
-    """Stores DAG JSON by workflow and version; a published version never changes (SPEC 3: 2)."""
-
-    async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Store a version unless a published one exists; return the stored one. A draft is replaced."""
-
-    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
-        """Return a version, or None."""
-
-    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
-        """Return the versions of a workflow, newest first."""
-
-    async def names(
-        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
-    ) -> list[str]:
-        """Return the workflows by name, from a name on; with `users`, those of these owners only."""
-
-    async def close(self) -> None:
-        """Close files and connections."""
-
-
-class IdempotencyLog(Protocol):
-    """Remembers the starts of workflows, so that none is made twice."""
-
-    async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
-        """Record a start before it is made, or return the earlier record; those older than `old` expire."""
-
-    async def end(self, start: StartRequest, *, accepted: bool) -> None:
-        """Mark a start as accepted, or remove its record so that it can be retried."""

@@ -11,11 +11,12 @@ import pytest
 from kron.core.errors import ConflictError, StoreError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
+from kron.dag_ports import WorkflowStore
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
-from kron.ports import Store, WorkflowStore
+from kron.ports import Store
 from kron.stores.folder import FolderWorkflows
 from kron.stores.postgres.workflow import PostgresWorkflows
 from kron.stores.sqlite.store import SqliteStore

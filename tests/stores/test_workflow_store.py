@@ -9,7 +9,7 @@ import pytest
 
 from kron.core.errors import StoreError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord
-from kron.ports import IdempotencyLog, WorkflowStore
+from kron.dag_ports import IdempotencyLog, WorkflowStore
 from kron.stores.folder import FolderWorkflows
 from kron.stores.postgres.workflow import PostgresWorkflows
 from kron.stores.sqlite.workflow import SqliteWorkflows

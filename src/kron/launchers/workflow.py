@@ -15,6 +15,7 @@ from kron.core.plan.report import Launch, Payload, RunEvent, Traits
 from kron.core.time.instant import rfc3339
 from kron.core.value_types import MAX_VERSION, NAME_TEXT, VERSION
 from kron.core.workflow import NAME, WorkflowRecord
+from kron.dag_ports import WorkflowStore
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.callback import Callback, CallbackSettings
 from kron.launchers.launch import report_of
@@ -28,7 +29,7 @@ from kron.launchers.spec import (
     launcher_text_of,
     settings_parser,
 )
-from kron.ports import Clock, Launcher, ReportSink, WorkflowStore
+from kron.ports import Clock, Launcher, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 Attempt: TypeAlias = tuple[str, int]

@@ -7,8 +7,8 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
-from kron.dag_ports import DagStore
-from kron.ports import IdempotencyLog, Store, WorkflowStore
+from kron.dag_ports import DagStore, IdempotencyLog, WorkflowStore
+from kron.ports import Store
 from kron.stores.migration import Schema, SqliteSchema
 from kron.stores.sqlite.dag import sqlite_dags
 from kron.stores.sqlite.file import MEMORY

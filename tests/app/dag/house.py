@@ -10,10 +10,10 @@ from kron.app.dag.task_call import TaskFunction
 from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS, DagState
-from kron.dag_ports import DagStore
+from kron.dag_ports import DagStore, WorkflowStore
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig
-from kron.ports import Clock, WorkflowStore
+from kron.ports import Clock
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
 DAY = "2026-06-01T00:00:00Z"

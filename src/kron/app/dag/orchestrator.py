@@ -24,9 +24,9 @@ from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
-from kron.dag_ports import DEFAULT_USER, DagStore
+from kron.dag_ports import DEFAULT_USER, DagStore, WorkflowStore
 from kron.launchers.spec import SEALED, InvalidLauncherError, LauncherSettings
-from kron.ports import Clock, WorkflowStore
+from kron.ports import Clock
 
 MILLISECOND = timedelta(milliseconds=1)
 # Tasks that the open runs of one user may have in all, where open runs are limited.

@@ -34,6 +34,7 @@ from kron.core.plan.outbox import (
 )
 from kron.core.plan.record import NoticeRecord, NoticeState
 from kron.core.time.instant import rfc3339
+from kron.history_ports import NoticeOutbox
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.egress import EgressPolicy
@@ -59,16 +60,8 @@ HEARTBEAT, INLINE = "heartbeat", "webhook"
 NOTHING = Outbox([], [], None)
 
 
-class OutboxStore(ReadStore, Protocol):
+class OutboxStore(ReadStore, NoticeOutbox, Protocol):
     """The store verbs the sender needs: reads, and the progress of notices."""
-
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
-
-    async def note_notices(
-        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
-    ) -> None:
-        """Write the progress of notices, and remove others by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

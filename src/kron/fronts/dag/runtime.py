@@ -13,8 +13,9 @@ from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS
 from kron.core.workflow import WorkflowRecord, same_dag
+from kron.dag_ports import WorkflowStore
 from kron.fronts.dag.python_dag import PythonDag
-from kron.ports import Clock, WorkflowStore
+from kron.ports import Clock
 from kron.stores.url import open_dags, open_workflows
 
 

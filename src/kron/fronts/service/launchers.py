@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kron.app.launchers import build_launcher, build_launchers, read_launcher
-from kron.dag_ports import DagRuns
+from kron.dag_ports import DagRuns, WorkflowStore
 from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
@@ -15,7 +15,7 @@ from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings
 from kron.launchers.process.spec import OnOutput, ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
-from kron.ports import Clock, Launcher, WorkflowStore
+from kron.ports import Clock, Launcher
 from kron.stores.folder import FolderWorkflows
 from kron.stores.url import WorkflowDatabase
 

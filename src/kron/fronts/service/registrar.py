@@ -27,7 +27,7 @@ from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
-from kron.dag_ports import DagStore
+from kron.dag_ports import DagStore, WorkflowStore
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.principal import current_actor
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
@@ -46,7 +46,7 @@ from kron.fronts.service.workflow_deployment import check_stored, obsolete, pref
 from kron.launchers.secret import Vault
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find_workflow
-from kron.ports import Clock, Store, WorkflowStore
+from kron.ports import Clock, Store
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)

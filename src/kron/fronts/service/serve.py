@@ -25,7 +25,7 @@ from kron.core.errors import InputError, InvalidOptionError, StoreError
 from kron.core.plan.query import JobFilter
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Limits
-from kron.dag_ports import DagStore
+from kron.dag_ports import DagStore, WorkflowStore
 from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
@@ -54,7 +54,7 @@ from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.launch import tenant_of, user_of
 from kron.launchers.secret import SecretLauncher, Vault
 from kron.launchers.workflow import Function
-from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
+from kron.ports import Clock, Journal, Launcher, Store
 from kron.runtime.journal import LogJournal
 from kron.stores.url import WorkflowDatabase, open_dags, open_store, open_workflows, store_kind_of
 from kron.telemetry.log_format import set_log_level, start_logging

@@ -38,6 +38,7 @@ from kron.core.plan.record import (
 from kron.core.plan.step import Change, JobState, WriteResult
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
+from kron.dag_ports import WorkflowStore
 from kron.fronts.service.auth.audit import audit_of
 from kron.fronts.service.auth.principal import (
     Caller,
@@ -50,7 +51,7 @@ from kron.fronts.service.auth.principal import (
 )
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.workflow import WorkflowSettings
-from kron.ports import Store, WorkflowStore
+from kron.ports import Store
 
 
 class TenantStore:
