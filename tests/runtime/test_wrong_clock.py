@@ -315,6 +315,25 @@ async def test_why_names_a_clock_that_is_behind(stage: Stage) -> None:
     assert "clock_wrong" not in [fact.code for fact in ran.facts]
 
 
+async def test_why_names_the_clock_that_was_ahead_when_a_job_was_created(stage: Stage) -> None:
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    await stage.add(job_of("old"))
+    await stage.run()
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + SECOND)
+    await stage.add(job_of("new"))
+    stage.clock.jump_to(NOON + 2 * MINUTE + SECOND)
+    await stage.until(NOON + 2 * MINUTE + 30 * SECOND)
+    waits = await query.why("new", (NOON + 2 * HOUR).isoformat())
+    assert [fact.code for fact in waits.facts[-2:]] == ["clock_wrong", "to_come"]
+    for _ in range(2):
+        before = await query.why("new", (NOON + MINUTE).isoformat())
+        assert before.code == "before_creation"
+        assert "created while the host's clock was ahead" in before.headline
+        await stage.until(NOON + 5 * MINUTE)
+    assert (await query.why("new", (NOON + 4 * MINUTE).isoformat())).outcome == "executed"
+
+
 async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     await stage.add(job_of())
     await stage.run()

@@ -29,7 +29,7 @@ from kron.core.plan.record import (
     RunStatus,
     present_definition,
 )
-from kron.core.plan.registration import is_period
+from kron.core.plan.registration import cursor_before, is_period
 from kron.core.plan.wall_time import clock_change_facts, neighbour_links, neighbours
 from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration
@@ -640,10 +640,10 @@ def _shared(
 
 def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int) -> Fact:
     """Return why a period has no record."""
-    job = history.job
+    job = _as_corrected(history)
     fire_time = compiled.fire_time(job.identity, nominal_time)
     if (1000 * nominal_time if fire_time is None else fire_time) < job.born_at:
-        return Fact("before_creation", "its fire time was before the job was created", job.born_at)
+        return _before_creation(history, job.born_at)
     if job.deleted_at is not None and nominal_time > job.cursor:
         return Fact("deleted", Reason.DELETED.sentence, job.deleted_at)
     if nominal_time <= job.cursor:
@@ -655,6 +655,28 @@ def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: Epo
     if fire_time is not None and fire_time > now:
         return Fact("to_come", Reason.PLANNED.sentence, fire_time)
     return Fact("overdue", OVERDUE, fire_time) if history.absence is None else _absent(history.absence)
+
+
+def _as_corrected(history: PeriodHistory) -> JobRecord:
+    """Return a job as it will be once the clock, which was ahead when it was created, is steady."""
+    job = history.job
+    for record in history.excursions:
+        if record.event is ClockEvent.BEHIND and record.ended_at is None and record.found_at < job.born_at:
+            cursor = cursor_before(record.found_at, compiled_job(job.definition, job.identity))
+            return job._replace(born_at=record.found_at, cursor=min(job.cursor, cursor))
+    return job
+
+
+def _before_creation(history: PeriodHistory, born_at: int) -> Fact:
+    """Return that a period is older than its job; one created by a clock that was ahead says so."""
+    for record in history.excursions:
+        if record.event is ClockEvent.BEHIND and record.found_at == born_at:
+            sentence = (
+                "the job was created while the host's clock was ahead, so its periods count from "
+                f"{moment(born_at)}, when the clock was found behind {moment(record.reference)}"
+            )
+            return Fact("before_creation", sentence, born_at)
+    return Fact("before_creation", "its fire time was before the job was created", born_at)
 
 
 def _absent(absence: IncidentRecord) -> Fact:
