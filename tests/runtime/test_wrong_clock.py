@@ -334,6 +334,30 @@ async def test_why_names_the_clock_that_was_ahead_when_a_job_was_created(stage: 
     assert (await query.why("new", (NOON + 4 * MINUTE).isoformat())).outcome == "executed"
 
 
+async def test_why_names_the_clock_before_a_worker_has_found_it_behind(stage: Stage) -> None:
+    """A job was created while the clock was ahead, and no worker has run since."""
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    await stage.run()
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + SECOND)
+    await stage.add(job_of("new"))
+    await stage.engine.stop()
+    stage.clock.jump_to(NOON + 2 * MINUTE + SECOND)
+    ahead = (
+        "the job was created while the host's clock was ahead: it showed 2026-01-02T12:00:01Z, which is "
+        "23:58:00 after the present, and no worker has corrected that yet"
+    )
+    before = await query.why("new", (NOON + MINUTE).isoformat())
+    assert before.code == "before_creation"
+    assert before.headline == f"its fire time was before the job was created: {ahead}"
+    to_come = await query.why("new", (NOON + 3 * MINUTE).isoformat())
+    assert (to_come.facts[-2][:2], to_come.code) == (("clock_wrong", ahead), "to_come")
+    stage.engine = stage.make_engine()
+    await stage.run()
+    await stage.until(NOON + 5 * MINUTE)
+    assert stage.starts("new") == [3, 4, 5]
+
+
 async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     await stage.add(job_of())
     await stage.run()

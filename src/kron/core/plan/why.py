@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kron.core.cron.dialect import REBOOT
 from kron.core.job.decision import decide_at
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.compiled import CompiledJob, compiled_job, handled_of
 from kron.core.plan.fact import Fact, Link, period_link
 from kron.core.plan.incident import block_of, covers, moment, sentence_of
@@ -223,7 +224,8 @@ def _told(
     history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int
 ) -> tuple[Outcome | None, list[Fact]]:
     """Return the outcome of a period, and the facts of its records and of what happened around them."""
-    causes, clock = _delays(history, compiled, nominal_time, now), _wrong_clock(history, now)
+    causes = _delays(history, compiled, nominal_time, now)
+    clock = _wrong_clock(history, now) or _created_ahead(history.job, now)
     run = history.run
     if run is not None:
         return run.outcome, [*causes, *_of_run(history, run, clock, now)]
@@ -271,6 +273,18 @@ def _wrong_clock(history: PeriodHistory, now: int) -> Fact | None:
         if _is_clock_ahead_now(history, incident, now):
             return Fact(CLOCK_WRONG, sentence_of(incident), incident.from_at)
     return None
+
+
+def _created_ahead(job: JobRecord, now: int) -> Fact | None:
+    """Return that a job was created later than now by the clock of that time."""
+    by_ms = job.born_at - now
+    if by_ms <= LOOKAHEAD_MS:
+        return None
+    sentence = (
+        f"the job was created while the host's clock was ahead: it showed {moment(job.born_at)}, which is "
+        f"{timedelta(seconds=by_ms // 1000)} after the present, and no worker has corrected that yet"
+    )
+    return Fact(CLOCK_WRONG, sentence, now)
 
 
 def _is_clock_ahead_now(history: PeriodHistory, incident: IncidentRecord, now: int) -> bool:
@@ -640,7 +654,7 @@ def _shared(
 
 def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int) -> Fact:
     """Return why a period has no record."""
-    job = _as_corrected(history)
+    job = _as_corrected(history, now)
     fire_time = compiled.fire_time(job.identity, nominal_time)
     if (1000 * nominal_time if fire_time is None else fire_time) < job.born_at:
         return _before_creation(history, job.born_at)
@@ -657,14 +671,21 @@ def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: Epo
     return Fact("overdue", OVERDUE, fire_time) if history.absence is None else _absent(history.absence)
 
 
-def _as_corrected(history: PeriodHistory) -> JobRecord:
+def _as_corrected(history: PeriodHistory, now: int) -> JobRecord:
     """Return a job as it will be once the clock, which was ahead when it was created, is steady."""
     job = history.job
-    for record in history.excursions:
-        if record.event is ClockEvent.BEHIND and record.ended_at is None and record.found_at < job.born_at:
-            cursor = cursor_before(record.found_at, compiled_job(job.definition, job.identity))
-            return job._replace(born_at=record.found_at, cursor=min(job.cursor, cursor))
-    return job
+    found = [
+        record.found_at
+        for record in history.excursions
+        if record.event is ClockEvent.BEHIND and record.ended_at is None and record.found_at < job.born_at
+    ]
+    if not found and _created_ahead(job, now) is not None:
+        # No worker has found the clock behind yet; the next one finds the present.
+        found = [now]
+    if not found:
+        return job
+    cursor = cursor_before(found[0], compiled_job(job.definition, job.identity))
+    return job._replace(born_at=found[0], cursor=min(job.cursor, cursor))
 
 
 def _before_creation(history: PeriodHistory, born_at: int) -> Fact:
@@ -676,7 +697,9 @@ def _before_creation(history: PeriodHistory, born_at: int) -> Fact:
                 f"{moment(born_at)}, when the clock was found behind {moment(record.reference)}"
             )
             return Fact("before_creation", sentence, born_at)
-    return Fact("before_creation", "its fire time was before the job was created", born_at)
+    ahead = _created_ahead(history.job, born_at)
+    sentence = "its fire time was before the job was created"
+    return Fact("before_creation", sentence if ahead is None else f"{sentence}: {ahead.sentence}", born_at)
 
 
 def _absent(absence: IncidentRecord) -> Fact:
