@@ -1,7 +1,9 @@
 """The SQLite store: locks, one file for several processes, full disks, damaged files."""
 
 import asyncio
+import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -16,13 +18,25 @@ import pytest
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.incident import KILLED, detail_of
-from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
-from kron.stores.sqlite.store import SqliteStore
-from kron.stores.statement import statements
-from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
+from kron.stores.sqlite.store import SQL, SqliteStore
+from kron.stores.statement import statements, tally_statement
+from kron.testing.store_contract import (
+    CLEAN,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_run,
+    an_end,
+    plain,
+    stored,
+    written,
+)
 
 # A process that owns a namespace until it is killed.
 OWNER = """
@@ -404,6 +418,37 @@ async def test_a_question_that_takes_too_long_is_given_up_and_the_next_is_answer
         await store.find_jobs(SPACE, JobFilter(search="nobody"), limit=1)
     assert [found.job.identity for found in await store.find_jobs(SPACE, JobFilter(), limit=1)] == ["000000"]
     await store.close()
+
+
+async def test_runs_of_some_users_are_counted_the_same_in_a_short_and_in_a_long_history(
+    store: SqliteStore,
+) -> None:
+    ownership, launcher = await store.acquire(SPACE, "a"), json.dumps({"user_id": "u"})
+    await stored(store, a_job("own", launcher=launcher), a_job("other"))
+    for name in ("own", "other"):
+        times = [(n, NOW + 60_000 * n) for n in range(3)]
+        runs = [a_run(name, NOON + 60 * n, created_at=at, started_at=at) for n, at in times]
+        await written(store, ownership, *map(an_end, runs))
+    span, wanted = RunSpan(NOW, NOW + 150_000, 60_000, NOW + 900_000), JobFilter(users=["u"])
+    counted = []
+    for store.short_history in (4, 3):
+        counted.append(await store.tally_runs(SPACE, wanted, span))
+    assert counted[0] == counted[1]
+    assert [(count.part, count.runs, count.name) for count in counted[0]] == [(n, 1, "own") for n in range(3)]
+
+
+def test_a_tenants_short_history_is_read_by_job(path: str) -> None:
+    """The runs of a month of all tenants may be a thousand times those of one."""
+    wanted = JobFilter(users=["u"])
+    with closing(connect(path)) as connection:
+        plans = []
+        for by_job in (True, False):
+            statement = tally_statement(SQL, wanted, not_ok=False, by_job=by_job)
+            names = set(re.findall(r":(\w+)", statement))
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(names, 1))
+            plans.append(" ".join(row[3] for row in plan))
+    assert "runs USING INDEX runs_made" not in plans[0]
+    assert "runs USING INDEX runs_made" in plans[1]
 
 
 def test_a_connection_waits_for_other_writers_as_long_as_it_was_told_and_syncs_every_commit(

@@ -107,9 +107,15 @@ def made_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     return sql["count_own"].replace("{own}", " ".join(_clauses(sql, wanted)))
 
 
-def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool) -> str:
-    """Return the statement that counts runs by tag and status."""
+def history_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
+    """Return the statement that counts all runs of the jobs matching a filter."""
+    return sql["count_history"].replace("{own}", " ".join(_clauses(sql, wanted)))
+
+
+def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool, by_job: bool = False) -> str:
+    """Return the statement that counts runs by tag and status, on SQLite also by the history of each job."""
     parts = {
+        "{read}": sql.get("read_of_each" if by_job else "read_of_all", ""),
         "{own}": " ".join(_clauses(sql, wanted)),
         "{which}": sql["tally_not_ok"] if not_ok else "",
         # Those of a tenant are few, and each schedule has its history in an index.

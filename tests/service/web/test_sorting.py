@@ -135,6 +135,25 @@ async def test_of_too_many_schedules_the_failing_ones_are_sorted(
     assert listed.note == "Sorted: the 2 schedules that are failing, of 4 that match."
 
 
+async def test_of_too_many_schedules_those_with_the_newest_runs_are_sorted_by_duration(
+    store: SqliteStore, registrar: Registrar
+) -> None:
+    for name in "abcd":
+        await registrar.upsert_schedule(a_schedule(name))
+    for state in await store.cases(SPACE):
+        name, change = state.job.identity, a_change(state.job)
+        at, took = {"a": (4, 5), "b": (3, 70), "c": (2, 900), "d": (1, 9)}[name]
+        ended = {"status": RunStatus.SUCCESS, "is_open": 0, "ended_at": NOW + took}
+        change.inserts += [a_run(name, 60 * at, created_at=NOW + at, **ended)]
+        await store.put(SPACE, created=[], changed=[change], now=NOW)
+    pages = Pages(registrar)
+    pages.max_sorted = 2
+    listed, refused = await listed_schedules(pages, ALL, SortKey.DURATION, None)
+    assert not refused
+    assert [row.name for row in listed.rows] == ["b", "a"]
+    assert listed.note == "Sorted: the 2 schedules with one of the newest 2 runs, of 4 that match."
+
+
 async def test_the_runs_of_a_schedule_with_a_status_have_pages_without_gap(
     store: SqliteStore, registrar: Registrar
 ) -> None:

@@ -107,6 +107,7 @@ from kron.stores.statement import (
     count_statement,
     cursor_values,
     groups_statement,
+    history_statement,
     jobs_statement,
     made_statement,
     runs_clauses,
@@ -123,6 +124,8 @@ SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")
 MANY = 500
 # Tries of a write that is refused for no reason that can be found afterwards.
 MAX_TRIES = 10
+# A history of fewer runs is read whole by job: a time of all jobs may hold many more runs of others.
+SHORT_HISTORY = 100_000
 
 
 class SqliteStore:
@@ -145,6 +148,7 @@ class SqliteStore:
         # Limits the work of one listing.
         self.budget: StepBudget | None = None
         self.max_steps = MAX_STEPS
+        self.short_history = SHORT_HISTORY
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -580,9 +584,16 @@ class SqliteStore:
         self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
     ) -> list[TagCount]:
         """Count the runs and the aggregated periods of some jobs by tag and status."""
-        store, statement = self._reader(), tally_statement(SQL, wanted, not_ok=not_ok)
-        values = {**_filter_values(wanted), **span_values(span)}
+        store, values = self._reader(), {**_filter_values(wanted), **span_values(span)}
+        by_job = wanted.users is not None and await self._has_short_history(namespace, wanted)
+        statement = tally_statement(SQL, wanted, not_ok=not_ok, by_job=by_job)
         return tallies_of(await store._do(store._of_namespace, statement, namespace, values))
+
+    async def _has_short_history(self, namespace: str, wanted: JobFilter) -> bool:
+        """Say whether the whole history of some jobs is less to read than a time of all jobs."""
+        store, values = self._reader(), {**_filter_values(wanted), "limit": self.short_history}
+        ((count,),) = await store._do(store._of_namespace, history_statement(SQL, wanted), namespace, values)
+        return int(count) < self.short_history
 
     async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
         """Count the open runs of each of some users."""

@@ -108,7 +108,8 @@ SEARCHED, SEARCHES = 1_000, 4
 OFTEN_FEW = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 # How many schedules are sorted by other than their names: all that match are read.
 MAX_SORTED = 2_000
-# Of more, those are sorted that have a period within the longest of these times with few enough, in hours.
+# Of more, by duration those with one of as many newest runs are sorted; by next start those with a period
+# within the longest of these times with few enough, in hours.
 SORTED_WITHIN = {744: "a month", 168: "a week", 24: "a day", 6: "six hours", 1: "an hour"}
 # How many of the newest runs of a schedule are searched for the last that ended, to sort by its duration.
 NEWEST_ENDED = 3
@@ -195,12 +196,24 @@ class Pages:
         total = await self._query.count(wanted)
         if total <= self.max_sorted:
             return wanted, None
-        for first, words in _first_in_order(wanted, order, self.now()):
+        if order is SortKey.DURATION:
+            firsts = await self._with_newest_runs(wanted)
+        else:
+            firsts = list(_first_in_order(wanted, order, self.now()))
+        for first, words in firsts:
             count = await self._query.count(first)
             if 0 < count <= self.max_sorted:
                 noun = "schedule" if count == 1 else "schedules"
                 return first, f"Sorted: the {count:,} {noun} {words}, of {total:,} that match."
         return None
+
+    async def _with_newest_runs(self, wanted: JobFilter) -> list[tuple[JobFilter, str]]:
+        """Return those of the matching schedules that have one of the newest runs."""
+        if wanted.names is not None:
+            return []
+        runs, _ = await self._query.latest(limit=self.max_sorted)
+        names = sorted({run.identity for run in runs})
+        return [(wanted._replace(names=names), f"with one of the newest {len(runs):,} runs")]
 
     async def sorted_overview(self, wanted: JobFilter, order: SortKey, shown: int) -> Overview:
         """Return a page of sorted schedules, after those that were shown."""

@@ -147,6 +147,13 @@ WITH own AS MATERIALIZED (SELECT number FROM jobs WHERE namespace = :namespace {
 SELECT (1000 * nominal_time - :start) / :width, count(*) FROM own CROSS JOIN runs ON job = own.number
 WHERE nominal_time >= :start / 1000 AND nominal_time < :made_until / 1000 GROUP BY 1
 
+-- name: count_history
+-- Counted in the index of each job's history, up to a limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM (SELECT number FROM jobs WHERE namespace = :namespace {own}) AS own CROSS JOIN runs ON job = own.number
+    LIMIT :limit
+)
+
 -- name: tally_runs
 -- Each job is found by its number; the tag is read from each different profile once, not for each run.
 WITH own AS NOT MATERIALIZED (SELECT number, profile FROM jobs WHERE namespace = :namespace {own}),
@@ -154,8 +161,8 @@ counted (part, profile, status, dropped, runs, started, name) AS (
     SELECT (coalesce(began_at, fire_time) - :start) / :width, profile,
         CASE WHEN is_open = 1 AND status = 'FAILED' THEN 'PENDING' ELSE status END, 0,
         count(*), count(began_at), max(schedule_id)
-    FROM runs INDEXED BY {index} CROSS JOIN own ON own.number = job
-    WHERE namespace = :namespace AND made_at >= :made_from AND made_at < :made_until
+    FROM {read}
+    WHERE made_at >= :made_from AND made_at < :made_until
         AND coalesce(began_at, fire_time) >= :start AND coalesce(began_at, fire_time) < :end
         AND NOT (status = 'PENDING' AND fire_time > :now) {which}
     GROUP BY 1, 2, 3
@@ -167,6 +174,12 @@ counted (part, profile, status, dropped, runs, started, name) AS (
 )
 SELECT part, iif(json_valid(profile), profile ->> '$.tags[0]', NULL), status, dropped, sum(runs), sum(started), max(name)
 FROM counted GROUP BY 1, 2, 3, 4
+
+-- name: read_of_all
+runs INDEXED BY {index} CROSS JOIN own ON own.number = job AND namespace = :namespace
+
+-- name: read_of_each
+own CROSS JOIN runs ON job = own.number
 
 -- name: tally_not_ok
 AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED')
