@@ -14,6 +14,7 @@ from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
+from kron.core.plan.why import DELAYING
 from kron.core.time.instant import EPOCH
 from kron.ports import Store
 from kron.runtime.engine import Engine
@@ -356,6 +357,33 @@ async def test_why_names_the_clock_before_a_worker_has_found_it_behind(stage: St
     await stage.run()
     await stage.until(NOON + 5 * MINUTE)
     assert stage.starts("new") == [3, 4, 5]
+
+
+@pytest.mark.parametrize("deadline", ["5s", "2m"])
+async def test_waiting_for_a_steady_clock_keeps_to_the_deadline_and_why_names_the_clock(
+    stage: Stage, deadline: str
+) -> None:
+    """Worker and job are a day ahead from their first start on; a restart finds the right clock."""
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    stage.clock.jump_to(NOON + DAY)
+    await stage.add(job_of(deadline=deadline))
+    await stage.run()
+    await stage.until(NOON + DAY + 2 * MINUTE)
+    await stage.engine.stop()
+    stage.clock.jump_to(NOON + 2 * MINUTE + 10 * SECOND)
+    stage.engine = stage.make_engine()
+    await stage.run()
+    await stage.until(NOON + 5 * MINUTE)
+    in_time = [3] if deadline == "2m" else []
+    assert stage.starts() == [TOMORROW, TOMORROW + 1, TOMORROW + 2, *in_time, 4, 5]
+    waited = (
+        "the host's clock was behind the latest recorded instant (2026-01-02T12:02:00Z) by 23:59:50, "
+        f"and worker {stage.engine.owner} planned nothing from 2026-01-01T12:02:10Z to 2026-01-01T12:03:10Z"
+    )
+    told = await query.why("job", (NOON + 3 * MINUTE).isoformat())
+    expected = f"succeeded, started 10s late: {waited}"
+    assert told.headline == (expected if in_time else f"did not run: {waited}, and the deadline had passed")
+    assert [fact.code for fact in told.facts if fact.code in DELAYING] == ["clock_behind"]
 
 
 async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,8 @@ DELAYING = frozenset(
         IncidentKind.CLOCK_AHEAD,
     }
 )
+# Incidents that a worker finds when they end, and so before it judges a period.
+FOUND_AT_ITS_END = frozenset({IncidentKind.TAKE_OVER, IncidentKind.CLOCK_JUMP})
 # The clock of the worker that would plan a period is wrong now.
 CLOCK_WRONG = "clock_wrong"
 CAUSAL = DELAYING | {"blocked", "edit", "clock_moved_forward"}
@@ -315,6 +317,9 @@ def _delays(
     waited_until = due_at
     for incident in sorted(history.incidents, key=lambda incident: incident.from_at):
         if not _stops(incident, history, now) or not incident.from_at <= waited_until < judged_at:
+            continue
+        if incident.kind in FOUND_AT_ITS_END and (incident.until_at or 0) > judged_at:
+            # A clock that was ahead wrote it: a worker was there when the period was judged.
             continue
         ends_at = judged_at if incident.until_at is None else incident.until_at
         is_known = any(fact.code == incident.kind and fact.at == incident.from_at for fact in delays)
