@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, time
+from time import perf_counter, sleep, time
 from typing import Any, TypeAlias
 
 import httpx
@@ -25,6 +25,7 @@ from bench.row import Findings, Goal, Kind, Row, Say
 from bench.service_load import LINES, MAX_S
 from kron.core.plan.record import key_of
 from kron.core.time.instant import DAY, rfc3339
+from kron.fronts.service.web.now import SHARED_S
 from kron.stores.sqlite.write import key_number
 from tests.service.server import Process, serving
 
@@ -34,8 +35,10 @@ Served: TypeAlias = tuple[httpx.Client, Process]
 STORES = {SQLITE: "SQLite", POSTGRES: "PostgreSQL"}
 # Well under a second, and the size of a page in bytes.
 MOST_S, MOST_BYTES = 0.75, 500_000
-# Requests of each page after a first one, which is counted apart: a page may be shared for four seconds.
+# Requests of each page after a first one, which is counted apart.
 REQUESTS = 5
+# Pages with a picture that viewers share, and the time after which it is made anew, in seconds.
+SHARED, ANEW_S = ("/ui/now", "/ui/fleet"), SHARED_S + 0.2
 # Longer than any window, in seconds.
 OPEN_S = 900
 # Connections that write the history.
@@ -167,6 +170,7 @@ def paths_of(now: int) -> dict[str, str]:
         **{
             f"schedules, by {word}": f"/?owner=user7&sort={word}" for word in ("next", "failures", "duration")
         },
+        **{f"all schedules, by {word}": f"/?sort={word}" for word in ("next", "failures", "duration")},
         "schedule": "/ui/schedule?id=p0",
         "schedule, dense": f"/ui/schedule?id={DENSE}",
         "schedule, dense, failed": f"/ui/schedule?id={DENSE}&status=FAILED",
@@ -198,7 +202,9 @@ def _row(title: str, path: str, name: str, service: Served) -> Row:
     times, size = [], 0
     client, server = service
     before = server.processor_s
-    for _ in range(1 + REQUESTS):
+    for number in range(1 + REQUESTS):
+        if number and path.startswith(SHARED):
+            sleep(ANEW_S)
         begin = perf_counter()
         answer = client.get(path)
         times.append(perf_counter() - begin)
