@@ -547,6 +547,13 @@ PROTECTIONS = (
         (("sealed[NONCE_BYTES:], job)", 'sealed[NONCE_BYTES:], b"")'),),
     ),
     Protection(
+        "tasks of DAGs are checked when they are deployed",
+        f"{SERVICE}/workflow_deployment.py",
+        "problems += task_problems(text, owner, partial(_task_faults, rules))",
+        "problems += []",
+        "tests/service/test_dag.py::test_a_task_that_the_operator_does_not_allow_is_refused_when_it_is_deployed[command]",
+    ),
+    Protection(
         "secrets of tasks are encrypted in the store",
         f"{SERVICE}/workflow_deployment.py",
         "text = sealed_dag(workflow_id, text, rules.vault)",

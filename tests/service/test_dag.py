@@ -260,3 +260,66 @@ async def test_runs_of_another_tenant_do_not_exist() -> None:
     await workflows.close()
     await dags.close()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "reason"),
+    [
+        ({"type": "process", "command": ["/bin/ls"]}, "nodes.1.command", "allowed_commands"),
+        (
+            {"type": "process", "command": [SHELL, "-c", "true"], "env": {"LD_PRELOAD": "x"}},
+            "nodes.1.env.LD_PRELOAD",
+            "",
+        ),
+        ({"type": "http", "url": "http://169.254.169.254/latest"}, "nodes.1.url", ""),
+        ({"type": "celery", "task": "app.run"}, "nodes.1.type", "celery_broker"),
+        ({"type": "callback"}, "nodes.1.type", "functions"),
+    ],
+    ids=["command", "variable", "address", "celery", "callback"],
+)
+def test_a_task_that_the_operator_does_not_allow_is_refused_when_it_is_deployed(
+    forbidding: httpx.Client, task: dict[str, object], path: str, reason: str
+) -> None:
+    document = {"user_id": "ann", "nodes": [sh("fine", "true"), {"id": "bad", "dependsOn": [], **task}]}
+    for query in ("?dry_run=true", ""):
+        refused = forbidding.put(f"/workflows/bad/versions/1{query}", json=document)
+        assert refused.status_code == 400, refused.text
+        (problem,) = refused.json()["problems"]
+        assert problem["path"] == path, problem
+        assert reason in problem["reason"]
+        assert '(in the task "bad")' in problem["reason"]
+    assert forbidding.get("/workflows/bad/versions/1").status_code == 404
+
+
+DEFAULT = {"kind": "process", "command": ["/bin/echo", "the operator's"]}
+
+
+@pytest.fixture(scope="module")
+def forbidding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    variables = {**VARIABLES, "KRON_DEFAULT_LAUNCHER": json.dumps(DEFAULT)}
+    with serving(tmp_path_factory.mktemp("forbidding"), **variables) as (client, _):
+        yield client
+
+
+def test_a_task_like_the_operators_default_launcher_is_allowed_as_in_schedules(
+    forbidding: httpx.Client,
+) -> None:
+    node = {"id": "only", "type": "process", "command": DEFAULT["command"], "dependsOn": []}
+    forbidding.put("/workflows/usual/versions/1", json={"user_id": "ann", "nodes": [node]}).raise_for_status()
+    run = forbidding.post("/dags/usual/runs", json={"logical_date": "2026-06-01"}).raise_for_status().json()
+
+    def task() -> dict[str, Any] | None:
+        (found,) = forbidding.get(f"/dag-runs/{run['run_id']}").json()["tasks"]
+        return found if found["status"] in ("success", "failed") else None
+
+    assert wait_for(task)["status"] == "success"
+
+
+def test_a_stored_version_is_checked_again_with_the_settings_of_today(tmp_path: Path) -> None:
+    document: dict[str, object] = {"user_id": "ann", "nodes": [sh("only", "true")]}
+    with serving(tmp_path, **VARIABLES) as (client, _):
+        assert deploy(client, document).status_code == 201
+    with serving(tmp_path, **{**VARIABLES, "KRON_ALLOWED_COMMANDS": "/bin/true"}) as (client, _):
+        assert deploy(client, document).status_code == 400
+        # What is stored stays, and can be read.
+        assert client.get("/workflows/etl/versions/1").status_code == 200

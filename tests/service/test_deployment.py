@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,12 +10,13 @@ import pytest
 
 from kron.core.errors import ConflictError, StoreError
 from kron.core.plan.query import AuditFilter, JobFilter
-from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
+from kron.core.workflow import InvalidWorkflowError, WorkflowRecord, WorkflowVersion
 from kron.dag_ports import WorkflowStore
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
+from kron.launchers.secret import Vault
 from kron.ports import Store
 from kron.stores.folder import FolderWorkflows
 from kron.stores.postgres.workflow import PostgresWorkflows
@@ -204,6 +205,37 @@ async def test_whoever_deploys_last_the_newest_version_counts(stores: tuple[Stor
             )
         )
         assert await schedules(registrar) == {"wf/a": ("0 0 * * *", 5), "wf/t5": ("5 * * * *", 5)}
+
+
+async def test_whoever_deploys_last_a_version_with_encrypted_secrets_counts(tmp_path: Path) -> None:
+    path = str(tmp_path / "kron.db")
+    store, workflows = SqliteStore(path), Overtaken(path)
+    rules = Rules(runs_dags=True, vault=Vault(["a key that is long enough for a test"]))
+    task = {"id": "a", "type": "http", "url": "https://ann.example/", "headers": {"X": "a secret of ann"}}
+    versions = {number: {**dag(a=f"{number} * * * *"), "nodes": [task]} for number in (1, 2)}
+    async with office_on(store) as office:
+        registrar = Registrar(store, office.clock, workflows=workflows, rules=rules)
+        workflows.overtake = lambda: registrar.deploy_workflow("wf", 2, versions[2], user_id="ann")
+        await registrar.deploy_workflow("wf", 1, versions[1], user_id="ann")
+        assert await schedules(registrar) == {"wf/a": ("2 * * * *", 2)}
+    record = await workflows.get("wf", 2)
+    assert record is not None
+    assert "a secret of ann" not in record.dag
+    await workflows.close()
+    await store.close()
+
+
+class Overtaken(SqliteWorkflows):
+    """Lets another deployment happen after a deployment has looked for newer versions."""
+
+    overtake: Callable[[], Awaitable[object]] | None = None
+
+    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        found = await super().versions(workflow_id, limit=limit)
+        if found and self.overtake is not None:
+            overtake, self.overtake = self.overtake, None
+            await overtake()
+        return found
 
 
 class Interrupted(SqliteWorkflows):

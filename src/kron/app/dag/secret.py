@@ -1,14 +1,14 @@
 """Secrets in the tasks of a DAG: encrypted before a version is stored, hidden where it is shown."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kron.app.launchers import read_launcher, settings_of
 from kron.core.dag.definition import node_launcher
 from kron.core.errors import Problem
 from kron.core.redaction import HIDDEN
 from kron.launchers.secret import Vault
-from kron.launchers.spec import SEALED, InvalidLauncherError
+from kron.launchers.spec import SEALED, InvalidLauncherError, LauncherSettings
 
 
 def task_identity(dag_id: str, task_id: str) -> str:
@@ -41,14 +41,18 @@ def shown_dag(text: str) -> dict[str, object]:
     return _object(_changed(text, lambda _, launcher: _redacted(launcher)))
 
 
-def reference_problems(text: str, owner: str, vault: Vault) -> Iterator[Problem]:
-    """Yield the references of tasks to secrets that their owner does not have."""
+def task_problems(
+    text: str, owner: str, check: Callable[[LauncherSettings], Iterable[Problem]]
+) -> Iterator[Problem]:
+    """Yield what a check says of the launcher of each task, as its owner's, with the path of the task."""
     for number, node in enumerate(_nodes(_object(text))):
         launcher = node_launcher(node)
-        if launcher is not None:
-            for problem in vault.problems(read_launcher({**launcher, "user_id": owner})):
-                path = problem.path.replace("launcher", f"nodes.{number}", 1)
-                yield Problem(path, problem.value, problem.reason)
+        if launcher is None:
+            continue
+        for problem in check(read_launcher({**launcher, "user_id": owner})):
+            path = problem.path.replace("launcher.kind", f"nodes.{number}.type", 1)
+            path = path.replace("launcher", f"nodes.{number}", 1)
+            yield Problem(path, problem.value, f'{problem.reason} (in the task "{node["id"]}")')
 
 
 def _redacted(launcher: Mapping[str, object]) -> Mapping[str, object]:

@@ -42,7 +42,13 @@ from kron.fronts.service.responses import (
     ResumeForecast,
 )
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, check_pause, parse_schedule_spec
-from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
+from kron.fronts.service.workflow_deployment import (
+    check_stored,
+    document_of,
+    obsolete,
+    prefix_of,
+    read_deployment,
+)
 from kron.launchers.secret import Vault
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find_workflow
@@ -302,7 +308,8 @@ class Registrar:
         newest = await self._newest(workflow_id, version)
         record = await self.workflows.get(workflow_id, newest) if newest > version else None
         if record is not None:
-            await self.deploy_workflow(workflow_id, newest, record.document(), user_id=record.user_id)
+            dag = document_of(record, self.rules)
+            await self.deploy_workflow(workflow_id, newest, dag, user_id=record.user_id)
 
     async def _jobs_below(self, prefix: str) -> list[JobRecord]:
         """Return the schedules whose names start with a prefix; they are adjacent in the order of names."""

@@ -189,6 +189,11 @@ class Rules:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     functions: frozenset[str] = frozenset()
 
+    def faults_of(self, settings: LauncherSettings) -> list[Problem]:
+        """Return why the operator does not allow a launcher that a schedule or a task of a DAG names."""
+        secrets = [] if self.vault is None else self.vault.problems(settings)
+        return [*settings.problems(self.launchers), *secrets]
+
 
 class ScheduleSpec(NamedTuple):
     """A schedule as requested: its job, its launcher, and whether it is paused, None to leave that."""
@@ -247,13 +252,13 @@ def parse_definition(document: object, rules: Rules, *, owner: str | None = None
             settings = read_launcher(owned)
         except InvalidLauncherError as error:
             problems += error.problems
-    _check_rules(job, settings, not _is_default(launcher, rules), rules, problems, schedule_word="schedule")
+    _check_rules(job, settings, not is_default(launcher, rules), rules, problems, schedule_word="schedule")
     if problems or settings is None:
         raise InvalidScheduleError(schedule_id=job.identity, problems=problems)
     return ScheduleSpec(job, settings, None)
 
 
-def _is_default(launcher: Mapping[str, object] | None, rules: Rules) -> bool:
+def is_default(launcher: Mapping[str, object] | None, rules: Rules) -> bool:
     """Say whether a launcher object is the operator's default one, for any workflow."""
     if launcher is None or rules.launcher is None:
         return launcher is None
@@ -373,8 +378,7 @@ def _check_rules(
         path = "launcher.kind" if own else "launcher"
         problems.append(Problem(path, settings.kind, rules.unavailable[settings.kind]))
     elif own and settings is not None:
-        problems += settings.problems(rules.launchers)
-        problems += [] if rules.vault is None else rules.vault.problems(settings)
+        problems += rules.faults_of(settings)
     if job.notify is not None:
         problems += _notify_problems(job.notify, rules, None if settings is None else settings.user_id)
 

@@ -1,10 +1,12 @@
 """Deployment: a version of a workflow read into the schedules of its triggers (SPEC 3: 5, Register)."""
 
+import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kron.app.dag.orchestrator import checked_document
-from kron.app.dag.secret import reference_problems, sealed_dag, unsealed_dag
+from kron.app.dag.secret import sealed_dag, task_problems, unsealed_dag
 from kron.app.launchers import settings_of
 from kron.core.dag.contract import DagError
 from kron.core.errors import InputError, Problem
@@ -20,9 +22,15 @@ from kron.core.workflow import (
 from kron.fronts.service.auth import principal as caller
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError, InvalidScheduleError
-from kron.fronts.service.schedule_spec import WORKFLOW, Rules, ScheduleSpec, parse_schedule_spec
+from kron.fronts.service.schedule_spec import (
+    WORKFLOW,
+    Rules,
+    ScheduleSpec,
+    is_default,
+    parse_schedule_spec,
+)
 from kron.launchers.secret import Vault
-from kron.launchers.spec import InvalidLauncherError
+from kron.launchers.spec import InvalidLauncherError, LauncherSettings
 
 # Fields that the workflow sets, so that its triggers cannot.
 WORKFLOW_FIELDS = (*WORKFLOW, "schedule_id", "launcher")
@@ -48,17 +56,26 @@ def read_deployment(
     if rules.runs_dags:
         _check_tasks(workflow_id, dag)
     problems = list(_faults_of(version, user_id))
+    is_owned = not problems
     owner = user_id if isinstance(user_id, str) else ""
     fields: Document = {"workflow_id": workflow_id, "version": version, "user_id": owner}
     specs = [] if problems else [_spec_of(trigger, fields, rules, problems) for trigger in workflow.triggers]
     text = workflow.dag
-    if rules.runs_dags and rules.vault is not None:
-        problems += reference_problems(text, owner, rules.vault)
-        text = sealed_dag(workflow_id, text, rules.vault)
+    if rules.runs_dags and is_owned:
+        problems += task_problems(text, owner, partial(_task_faults, rules))
+        if rules.vault is not None:
+            text = sealed_dag(workflow_id, text, rules.vault)
     if problems:
         raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems)
     record = WorkflowRecord(workflow_id, version, text, owner, now)
     return Deployment(record, [spec for spec in specs if spec is not None])
+
+
+def _task_faults(rules: Rules, settings: LauncherSettings) -> list[Problem]:
+    """Return why a worker would not start a task with this launcher."""
+    if settings.kind in rules.unavailable:
+        return [Problem("launcher.kind", settings.kind, rules.unavailable[settings.kind])]
+    return [] if is_default(settings.to_dict(), rules) else rules.faults_of(settings)
 
 
 def _faults_of(version: int, user_id: object) -> Iterator[Problem]:
@@ -110,6 +127,14 @@ def _check_tasks(workflow_id: str, dag: object) -> None:
         problems = error.context.get("problems") or (Problem("dag", None, str(error)),)
         assert isinstance(problems, tuple), "the error of a definition lists its problems"
         raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems) from error
+
+
+def document_of(record: WorkflowRecord, rules: Rules) -> Document:
+    """Return a stored version as it was deployed, or raise SecretUnavailableError."""
+    if rules.vault is None or not rules.runs_dags:
+        return record.document()
+    document: Document = json.loads(unsealed_dag(record.workflow_id, record.dag, rules.vault))
+    return document
 
 
 def check_stored(deployment: Deployment, stored: WorkflowRecord | None, vault: Vault | None) -> None:
