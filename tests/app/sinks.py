@@ -29,7 +29,7 @@ class Request(NamedTuple):
 class HttpSink:
     """An HTTP server; `statuses` are the answers to the next requests, then 200. It may hang instead.
 
-    With a `gate` it answers once that is open; `further` are header lines of every answer.
+    With a `gate` it answers once that is open; every answer has the header lines `further` and the `body`.
     """
 
     def __init__(self) -> None:
@@ -39,6 +39,7 @@ class HttpSink:
         self.hangs = False
         self.gate: asyncio.Event | None = None
         self.further = ""
+        self.body = b""
         self.writers: list[asyncio.StreamWriter] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +56,8 @@ class HttpSink:
                 if self.gate is not None:
                     await self.gate.wait()
                 status = self.statuses.pop(0) if self.statuses else 200
-                writer.write(f"HTTP/1.1 {status} X\r\n{self.further}Content-Length: 0\r\n\r\n".encode())
+                length = f"Content-Length: {len(self.body)}\r\n\r\n"
+                writer.write(f"HTTP/1.1 {status} X\r\n{self.further}{length}".encode() + self.body)
                 await writer.drain()
         writer.close()
 

@@ -525,3 +525,26 @@ async def test_of_workers_that_share_a_store_one_sends(postgres_url: str) -> Non
         await tasks[1]
     for store in stores:
         await store.close()
+
+
+async def test_an_email_waits_for_a_server_that_is_away(stage: Stage) -> None:
+    async with smtp_sink() as sink:
+        port = sink.port
+    channel = {
+        "kind": "email", "server": f"smtp://127.0.0.1:{port}", "from": "k@e.com", "to": "a@e.com",
+    }  # fmt: skip
+    async with stage.sending({"ops": channel}):
+        await stage.write(a_notice())
+        notice = await stage.tried()
+    assert notice.state is NoticeState.PENDING
+    assert f"127.0.0.1:{port} cannot be used: ConnectionRefusedError" in str(notice.error)
+
+
+async def test_a_refusal_that_quotes_its_path_is_recorded_without_it(stage: Stage) -> None:
+    """The whole path is secret, and each of its parts."""
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        sink.statuses = [404]
+        sink.body = b"no hook/s3cr3t-path, no s3cr3t-path"
+        await stage.write(a_notice())
+        (notice,) = await stage.ended()
+    assert notice.error == f"{sink.url}/*** answered 404 Not Found: no ***, no ***"

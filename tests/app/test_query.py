@@ -7,6 +7,7 @@ import pytest
 from kron.app.query import HistoryPage, Query
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.counterfactual import what_if
 from kron.core.plan.record import RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.registration import create, request_run
 from kron.core.plan.step import Change
@@ -77,3 +78,10 @@ async def test_the_latest_boot_explains_a_job_that_starts_at_boot(store: Store) 
     explanation = await query.why("job", "latest")
     assert [fact.code for fact in explanation.facts][:2] == ["schedule", "booted"]
     assert explanation.facts[1].at == NOW
+
+
+async def test_all_recorded_periods_are_replayed_for_a_what_if(store: Store) -> None:
+    await query_of(store, [run_of(NOON + MINUTE), run_of(NOON + 2 * MINUTE)])
+    query = Query(store, SPACE, now=lambda: 1000 * (NOON + 3 * MINUTE) - 1)
+    other = await query.what_if_all("job", what_if(["overlap=allow"]))
+    assert (other.periods, other.changed) == (2, [])

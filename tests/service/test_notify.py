@@ -134,6 +134,11 @@ def test_wrong_channels_are_refused_at_the_start_without_their_secrets(tmp_path:
     cases: list[tuple[Mapping[str, object], str]] = [
         ({"ops": {"kind": "webhook", "url": f"ftp://{SECRET}"}}, "ops.url: must be an address"),
         ({"ops": {"kind": "email", "to": "a@b.c", "from": "x@y.z"}}, "ops.server: is missing"),
+        (
+            {"ops": {"kind": "email", "to": "a@b.c", "from": "x@y.z", "server": f"smtp://kron:{SECRET}@m.x"}},
+            "ops.server: must be an address such as smtp://mail.example.com:587, without a login",
+        ),
+        ({str(number): True for number in range(1_001)}, "must be an object of at most"),
         ({"ops": {"kind": "pager"}}, "ops: must be an object with kind: webhook, email, command"),
         ({"ops": {"kind": "webhook", "url": "https://x.y", "url_file": "f"}}, "ops.url_file: stands beside"),
     ]
