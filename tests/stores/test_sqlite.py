@@ -194,6 +194,17 @@ def test_an_incident_is_closed_without_reading_those_of_other_schedules(path: st
     assert plan == ["SEARCH incidents USING INDEX incidents_of_schedule (namespace=? AND schedule_id=?)"]
 
 
+def test_a_write_of_a_run_builds_no_table_of_its_own(path: str) -> None:
+    """A condition of an index with a list after IN would build one at each write."""
+    writes = [
+        "INSERT INTO runs (job, nominal_time, status) VALUES (1, 1, 'SUCCESS')",
+        "UPDATE runs SET status = 'SUCCESS', is_open = 0 WHERE rowid = 1",
+    ]
+    with closing(connect(path)) as connection:
+        for write in writes:
+            assert "OpenEphemeral" not in [row[1] for row in connection.execute(f"EXPLAIN {write}")]
+
+
 async def test_a_text_with_a_nul_is_stored_whole(store: SqliteStore) -> None:
     """SQLite's JSON functions would cut it."""
     jobs = [a_job(f"job {number}")._replace(launcher='{"a": "\\u0000\0b"}') for number in range(20)]

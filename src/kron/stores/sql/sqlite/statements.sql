@@ -188,7 +188,7 @@ runs INDEXED BY {index} CROSS JOIN own ON own.number = job AND namespace = :name
 own CROSS JOIN runs ON job = own.number
 
 -- name: tally_not_ok
-AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED')
+AND status <> 'SUCCESS' AND status <> 'ENQUEUED' AND status <> 'STARTED' AND status <> 'PENDING'
 
 -- name: jobs_in_order
 ORDER BY schedule_id LIMIT :limit
@@ -340,7 +340,8 @@ SELECT number, NULL, (
 UNION ALL
 SELECT number, status, count(*) FROM part CROSS JOIN runs INDEXED BY runs_not_ok
     ON job = :job AND nominal_time >= start AND nominal_time < until
-WHERE status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED') AND is_open = 0 GROUP BY 1, 2
+WHERE is_open = 0 AND status <> 'SUCCESS' AND status <> 'ENQUEUED' AND status <> 'STARTED' AND status <> 'PENDING'
+GROUP BY 1, 2
 UNION ALL
 SELECT number, CASE status WHEN 'FAILED' THEN 'PENDING' ELSE status END, count(*)
 FROM runs INDEXED BY runs_open CROSS JOIN part ON nominal_time >= start AND nominal_time < until
