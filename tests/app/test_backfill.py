@@ -102,6 +102,14 @@ async def test_a_repeated_request_for_periods_from_before_the_job_runs_none_of_t
     assert [run.kind for run in another.runs] == [RunKind.BACKFILL] * 5
 
 
+async def test_a_run_now_with_the_same_request_is_no_backfill(store: Store, catalog: Catalog) -> None:
+    await recorded(store, catalog)
+    wanted = PeriodRange(start=NOON - 5 * MINUTE, end=NOON, only=Only.ALL)
+    assert len((await catalog.backfill("job", wanted, "request")).runs) == 5
+    await catalog.run_now("job", "another request")
+    assert len((await catalog.backfill("job", wanted, "another request")).runs) == 5
+
+
 @pytest.mark.parametrize("status", sorted(ACTIVE))
 def test_a_period_with_a_run_that_waits_or_executes_is_repeated_only_on_explicit_request(
     status: RunStatus,

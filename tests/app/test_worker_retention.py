@@ -23,6 +23,7 @@ from kron.app.worker import Worker, WorkerOptions
 from kron.core.job.job import Job
 from kron.core.plan.query import FROM_START, PruneBounds, PruneCursor, PrunedBatch
 from kron.core.plan.registration import create
+from kron.core.plan.step import DEFAULT_LIMITS, Limits
 from kron.core.time.instant import milliseconds_of
 from kron.ports import Store
 from kron.runtime.engine import Engine
@@ -72,8 +73,9 @@ def a_worker(
     policy: RetentionPolicy = SHORT,
     balance: bool = False,
     namespace: str = SPACE,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Worker:
-    options = WorkerOptions(owner=owner, retention=policy, balance=balance, tick_ms=10_000)
+    options = WorkerOptions(owner=owner, retention=policy, balance=balance, tick_ms=10_000, limits=limits)
     return Worker(store, clock, {"callback": ScriptedLauncher(clock)}, namespace=namespace, options=options)
 
 
@@ -133,6 +135,21 @@ async def test_nothing_is_pruned_on_the_day_after_the_clock_was_set_forward_by_m
         assert store.times == [NOON + FIRST]
         await clock.advance_to(far + DAY + HOUR)
         assert len(store.times) == 2
+    await store.close()
+
+
+async def test_nothing_is_pruned_while_the_clock_is_behind_and_not_steady() -> None:
+    clock, wait_ms = SimulatedClock(NOON), 5 * 60_000
+    store = Watched(SqliteStore(), clock)
+    async with running(store, a_worker(store, clock), "0 * * * *"):
+        await clock.advance_to(NOON + 3 * HOUR)
+    clock.jump_to(NOON)
+    store.pruned.clear()
+    async with running(store, a_worker(store, clock, limits=Limits(lookahead_ms=wait_ms))):
+        await clock.advance_to(NOON + FIRST + SECOND)
+        assert store.times == []
+        await clock.advance_to(NOON + FIRST + RETRY_AFTER)
+        assert store.times == [NOON + FIRST + RETRY_AFTER]
     await store.close()
 
 

@@ -150,6 +150,12 @@ async def test_dependents_are_removed_with_their_owner(server: ApiServer, api: A
     assert [each["metadata"]["name"] for each in server.objects("jobs")] == ["other"]
 
 
+async def test_a_refused_request_is_an_error_and_no_object(api: ApiClient) -> None:
+    with pytest.raises(ApiError, match="resourceVersion") as refused:
+        await api.create(JOBS, "default", job("a") | {"metadata": {"name": "a", "resourceVersion": "1"}})
+    assert refused.value.status == 400
+
+
 async def test_a_foreground_deletion_waits_for_the_dependents(server: ApiServer, api: ApiClient) -> None:
     server.lingering = True
     made = server.add("jobs", job("a"))

@@ -126,6 +126,8 @@ def test_a_schedule_names_only_channels_and_hosts_that_the_operator_allows(tmp_p
         assert upsert(client, notify={"to": "ops"}).is_success
         assert client.get("/schedules/fails").headers["etag"] != etag
         audit = client.get("/audit").text
+        newest = json.loads(audit)["entries"][0]
+        assert (newest["before"]["notify"], newest["after"]["notify"]) == (shown["notify"], {"to": ["ops"]})
         page = client.get("/schedules/fails", headers={"Accept": "text/html"}).text
         assert SECRET not in audit + page + "".join(server.log)
 
@@ -145,6 +147,17 @@ def test_wrong_channels_are_refused_at_the_start_without_their_secrets(tmp_path:
     for channels, reason in cases:
         with pytest.raises(InvalidSettingsError) as refused:
             read_settings({"KRON_CHANNELS": json.dumps(channels)}, {})
+        assert reason in str(refused.value)
+        assert SECRET not in str(refused.value)
+
+
+def test_wrong_default_notifications_are_refused_at_the_start_without_their_secrets() -> None:
+    for default, reason in (
+        ({"to": f"ftp://hooks.example/{SECRET}"}, "must be an address"),
+        ({"to": "ops", "on": ["sometimes"]}, "sometimes"),
+    ):
+        with pytest.raises(InvalidSettingsError) as refused:
+            read_settings({"KRON_NOTIFY": json.dumps(default)}, {})
         assert reason in str(refused.value)
         assert SECRET not in str(refused.value)
 

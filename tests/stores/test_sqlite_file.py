@@ -1,6 +1,7 @@
 """A separate connection to a file does one work after the other, and leaves the writer's place to others."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -54,6 +55,23 @@ async def test_cancelled_work_ends_before_the_next_begins(tmp_path: Path) -> Non
     may_end.set()
     await closing
     assert ended == ["held", "following"]
+
+
+async def test_a_database_of_dag_runs_leaves_no_file_open(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path / "kron.db"))
+
+    async def nothing(_: Transaction) -> None:
+        assert files_open_in(tmp_path)
+
+    await database.do(nothing)
+    await database.close()
+    assert files_open_in(tmp_path) == []
+
+
+def files_open_in(folder: Path) -> list[str]:
+    """Return the files of a folder that this process has open."""
+    files = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return [file for file in files if file.startswith(str(folder))]
 
 
 async def _closed_after(work: "asyncio.Task[None]", database: SqliteDatabase) -> None:

@@ -205,6 +205,20 @@ async def test_it_reads_its_document_and_stands_in_its_folder(
     assert json.loads(text) == document
 
 
+@pytest.mark.parametrize("survive", [False, True], ids=["plain", "survivor"])
+@pytest.mark.parametrize("command", ["./program", "true"])
+async def test_a_command_with_a_path_is_found_from_its_folder_and_one_without_by_its_name(
+    launcher: ProcessLauncher, tmp_path: Path, command: str, survive: bool
+) -> None:
+    (tmp_path / "here").mkdir()
+    program = tmp_path / "here" / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o700)
+    ear, launch = Ear(), a_process([command], cwd=str(tmp_path / "here"), survive=survive)
+    launcher.start(launch, ear)
+    assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
+
+
 async def test_without_a_document_there_is_nothing_to_read(
     launcher: ProcessLauncher, outputs: Outputs
 ) -> None:

@@ -134,6 +134,7 @@ async def test_every_change_is_audited_with_its_caller_and_the_state_before_and_
     }
     before, after = (json.loads(str(text)) for text in (records[1].before, records[1].after))
     assert (before["definition"]["schedule"], after["definition"]["schedule"]) == ("0 9 * * *", "0 10 * * *")
+    assert "notify" not in after, "it has none"
     assert records[0].before is None
     assert records[-1].after is None
     assert json.loads(str(records[4].after))["runs"] == 1
