@@ -13,7 +13,9 @@ from kron.app.query import Query
 from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
+from kron.core.plan.pause import resume
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
+from kron.core.plan.registration import create, edit
 from kron.core.plan.why import DELAYING
 from kron.core.time.instant import EPOCH
 from kron.ports import Store
@@ -226,6 +228,51 @@ async def test_a_job_created_while_the_clock_was_ahead_runs_from_the_present_on(
     stage.clock.jump_to(NOON + MINUTE + SECOND)
     await stage.until(NOON + 5 * MINUTE)
     assert stage.starts("new") == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("corrected_before", [False, True], ids=["first", "second"])
+async def test_an_excursion_that_only_another_process_saw(stage: Stage, corrected_before: bool) -> None:
+    """It creates, requests, edits and resumes within an instant of the future, and no wake falls into it."""
+    await stage.add(job_of("old", "*/2 * * * *"), job_of("edited"), job_of("paused", catchup="none"))
+    await stage.run()
+    await stage.pause("paused")
+    await stage.until(NOON + 2 * MINUTE + 30 * SECOND)
+    if corrected_before:
+        stage.clock.jump_to(NOON + 2 * DAY)
+        await stage.add()
+        stage.clock.jump_to(NOON + 2 * MINUTE + 30 * SECOND)
+        await stage.advance(SECOND)
+    asleep = stage.clock.now()
+    stage.clock.jump_to(NOON + DAY)
+    await stage.store.put(SPACE, created=[create(job_of("new"), now=stage.now)], changed=[], now=stage.now)
+    edited = (await stage.case("edited")).job
+    change = edit(edited, (), job_of("edited", deadline="30m"), now=stage.now)
+    await stage.store.put(SPACE, created=[], changed=[change], now=stage.now)
+    resumed = resume((await stage.case("paused")).job, (), now=stage.now)
+    await stage.store.put(SPACE, created=[], changed=[resumed], now=stage.now)
+    stage.clock.jump_to(asleep)
+    stage.engine.call()
+    await stage.until(NOON + 6 * MINUTE)
+    assert stage.starts("new") == [3, 4, 5, 6]
+    assert stage.starts("edited") == [1, 2, 3, 4, 5, 6]
+    assert stage.starts("paused") == [3, 4, 5, 6]
+    assert stage.starts("old") == [2, 4, 6]
+    excursions = await stage.store.clock_records(SPACE)
+    assert [each.ending for each in excursions] == [ClockEnding.CORRECTED] * (1 + corrected_before)
+    assert {each.event for each in excursions} == {ClockEvent.BEHIND}
+    assert stage.engine.health.clock_behind_ms == 0
+
+
+async def test_an_instant_of_another_process_within_the_lookahead_starts_nothing_early(stage: Stage) -> None:
+    await stage.add(job_of())
+    await stage.run()
+    await stage.until(NOON + 10 * SECOND)
+    await stage.store.put(SPACE, created=[], changed=[], now=stage.now + 59_000)
+    stage.engine.call()
+    await stage.advance(SECOND)
+    assert stage.starts() == []
+    await stage.until(NOON + MINUTE)
+    assert stage.starts() == [1]
 
 
 async def test_executions_that_end_after_the_correction_are_recorded(stage: Stage) -> None:

@@ -58,6 +58,17 @@ class ClockWatch:
         """Return when the clock will be steady, if the records wait for that."""
         return None if self._present is None else self._time.steady_at
 
+    def learn(self, high: int) -> bool:
+        """Note an instant that another process recorded, if its clock was ahead; say whether it was.
+
+        Within the lookahead both clocks may be right, and time must not go on to that instant at once. If the
+        clock is behind the store's own, the other process may be right.
+        """
+        is_ahead = high - self._time.wall() > self._time.lookahead_ms and self._health.clock_off_ms >= 0
+        if is_ahead:
+            self._time.recorded(high)
+        return is_ahead
+
     def judge(self, judgement: Judgement) -> None:
         """Note an excursion that starts or ends with a reading of the clock."""
         wall = self._time.read_at

@@ -626,6 +626,8 @@ class Engine:
         limit = self._load_limit.fitting(limit)
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
         self._load_limit.saw(loaded.cases)
+        if loaded.high > self._time.high and self._watch.learn(loaded.high):
+            self._wakeup.skip_wait()
         planned = self._plan_slice(ownership, await self._limited(loaded.cases, now), now)
         wake_at = _earliest(loaded.next_at, planned.again_at, writing.again_at)
         is_full = len(loaded.cases) >= limit or planned.is_full

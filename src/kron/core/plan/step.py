@@ -101,10 +101,15 @@ class Ownership(NamedTuple):
 
 
 class LoadResult(NamedTuple):
-    """The jobs that are due, and when the next of all others is due."""
+    """The jobs that are due, when the next of all others is due, and the latest instant that was recorded.
+
+    Another process may have recorded it, with a clock that was ahead. It is 0 where none is known, and while
+    more jobs are due.
+    """
 
     cases: list[JobState]
     next_at: int | None
+    high: int = 0
 
 
 class Limits(NamedTuple):

@@ -186,13 +186,14 @@ class PostgresStore:
                 await self._due(connection, {**values, "limit": limit + 1}, unplanned) if limit else ([], [])
             )
             names, next_at = oldest_of([(job.identity, job.plan_at) for job in jobs], runs, limit)
+            high = None
             if next_at is None:
                 statement = SQL["next_at_of_shards" if owned else "next_at"]
-                ((next_at,),) = await rows_of(connection, statement, values)
+                ((next_at, high),) = await rows_of(connection, statement, values)
             names |= dict.fromkeys(name for name in named if shard_of(name) in shards)
             known = {job.identity: job for job in jobs if job.identity in names}
             cases = await self._cases(connection, namespace, list(names), known) if names else []
-        return LoadResult(cases, next_at)
+        return LoadResult(cases, next_at, high or 0)
 
     async def due_besides(
         self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int

@@ -229,8 +229,11 @@ class SqliteStore:
             jobs.update((job.number, job) for job in map(job_of, rows))
         if named:
             jobs.update((job.number, job) for job in self._jobs(namespace, named))
-        (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
-        return LoadResult(self._with_runs(list(jobs.values())), next_at if isinstance(next_at, int) else None)
+        next_at, high = connection.execute(SQL["next_at"], values).fetchone()
+        cases = self._with_runs(list(jobs.values()))
+        # Damaged rows may hold texts.
+        next_at, high = (at if isinstance(at, int) else None for at in (next_at, high))
+        return LoadResult(cases, next_at, high or 0)
 
     async def due_besides(
         self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int

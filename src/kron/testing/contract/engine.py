@@ -122,6 +122,20 @@ class ClockContract:
         await store.release(ownership)
         assert (await store.acquire(SPACE, "b")).high == NOW + 7
 
+    async def test_the_last_batch_of_a_wake_says_the_latest_instant_that_any_process_recorded(
+        self, store: Store
+    ) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        assert (await store.load(ownership, until=NOW, limit=10)).high == 0
+        await store.put(SPACE, created=[], changed=[], now=NOW + 1_000_000)
+        await store.put(ELSEWHERE, created=[], changed=[], now=NOW + 2_000_000)
+        assert (await store.load(ownership, until=NOW, limit=10)).high == NOW + 1_000_000
+        few = ownership._replace(shards=dict(list(ownership.shards.items())[:5]))
+        assert (await store.load(few, until=NOW, limit=10)).high == NOW + 1_000_000
+        over = ClockRecord(ClockEvent.BEHIND, NOW, "a", NOW + 1_000_000, NOW + 7, ClockEnding.CORRECTED)
+        await store.note_clock(ownership, over, high=NOW + 7)
+        assert (await store.load(ownership, until=NOW, limit=10)).high == NOW + 7
+
 
 class IncidentContract:
     """Incidents are written with the change that causes them, and read by the interval they overlap."""

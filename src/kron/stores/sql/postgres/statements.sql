@@ -219,7 +219,7 @@ AND due_at <= %(until)s ORDER BY due_at LIMIT %(limit)s
 SELECT least(
     (SELECT min(plan_at) FROM schedules WHERE namespace = %(namespace)s AND plan_at > %(until)s),
     (SELECT min(due_at) FROM schedule_runs WHERE namespace = %(namespace)s AND due_at > %(until)s)
-)
+), (SELECT high FROM marks WHERE namespace = %(namespace)s)
 
 -- name: next_at_of_shards
 SELECT least(
@@ -227,7 +227,7 @@ SELECT least(
         AND shard = ANY (%(shards)s::smallint[]) ORDER BY plan_at LIMIT 1),
     (SELECT due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at > %(until)s
         AND shard = ANY (%(shards)s::smallint[]) ORDER BY due_at LIMIT 1)
-)
+), (SELECT high FROM marks WHERE namespace = %(namespace)s)
 
 -- name: jobs
 SELECT {job.read}

@@ -43,7 +43,7 @@ SELECT job FROM (
 ) WHERE job NOT IN (SELECT value FROM json_each(:without)) LIMIT :limit
 
 -- name: next_at
-SELECT min(at) FROM (
+SELECT min(at), (SELECT high FROM marks WHERE namespace = :namespace) FROM (
     SELECT min(plan_at) AS at FROM jobs WHERE namespace = :namespace AND plan_at > :until
     UNION ALL
     SELECT min(due_at) FROM runs WHERE namespace = :namespace AND due_at > :until
