@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from kron.app.launchers import read_launcher, settings_of
 from kron.core.errors import InputError
 from kron.launchers.callback import CallbackSettings
-from kron.launchers.http.spec import HttpSettings
-from kron.launchers.process.spec import ProcessSettings
+from kron.launchers.celery.spec import CeleryOptions
+from kron.launchers.http.egress import egress_policy_of
+from kron.launchers.http.spec import HttpOptions, HttpSettings
+from kron.launchers.kubernetes.spec import KubernetesOptions
+from kron.launchers.process.spec import ProcessOptions, ProcessSettings
 from kron.launchers.spec import (
     MAX_TEXT,
     InvalidLauncherError,
+    LauncherConfig,
     LauncherSettings,
     launcher_kind_of,
     launcher_text_of,
@@ -225,6 +229,54 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "schedules[3].launcher.timeout",
     ]
     assert raised.value.code == "invalid_launcher"
+
+
+DEFAULTS = [
+    pytest.param(
+        {"kind": "process", "command": ["/bin/true"], "cwd": "/"},
+        {"max_output": 2_048, "survive": True},
+        [{"cwd": "/tmp"}, {"env": {"A": "b"}}, {"stdin": "rm"}, {"command": ["/bin/true", "x"]}, {"nice": 1}],
+        id="process",
+    ),
+    pytest.param(
+        {"kind": "http", "url": "http://10.0.0.7/"},
+        {"timeout": "1s", "headers": {"A": "b"}},
+        [{"url": "http://10.0.0.8/"}],
+        id="http",
+    ),
+    pytest.param(
+        {"kind": "celery", "task": "tasks.a"},
+        {"await_result": True},
+        [{"task": "tasks.b"}, {"queue": "b"}, {"args": [1]}, {"kwargs": {"a": 1}}],
+        id="celery",
+    ),
+    pytest.param(
+        {"kind": "kubernetes", "namespace": "jobs", "template": {"spec": {}}},
+        {"name": "a"},
+        [{"namespace": "b"}, {"template": {"spec": {"parallelism": 9}}}, {"owner": {"uid": "a"}}],
+        id="kubernetes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("default", "near", "others"), DEFAULTS)
+def test_what_the_default_launcher_does_is_allowed_whatever_its_other_fields(
+    default: dict[str, object], near: dict[str, object], others: list[dict[str, object]]
+) -> None:
+    options = (
+        ProcessOptions(allowed_commands=frozenset()),
+        HttpOptions(egress=egress_policy_of(None)),
+        CeleryOptions(allowed_tasks=frozenset()),
+        KubernetesOptions(allowed_namespaces=frozenset()),
+    )
+    config = LauncherConfig(options, read_launcher(default))
+    assert (
+        read_launcher(default).problems(config) == read_launcher({**default, **near}).problems(config) == []
+    )
+    # As another schedule's default, of another kind, it allows nothing.
+    assert read_launcher(default).problems(LauncherConfig(options, read_launcher({"kind": "log"})))
+    for other in others:
+        assert read_launcher({**default, **other}).problems(config), other
 
 
 @pytest.mark.parametrize("url", ["http://ann:hunter22@", "http//ann:hunter22@a/", "http://ann:hunter22@a/ b"])

@@ -301,18 +301,45 @@ def forbidding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Clien
         yield client
 
 
+@pytest.mark.parametrize("more", [{}, {"max_output": 2_048}], ids=["equal", "near"])
 def test_a_task_like_the_operators_default_launcher_is_allowed_as_in_schedules(
-    forbidding: httpx.Client,
+    more: dict[str, object], forbidding: httpx.Client
 ) -> None:
-    node = {"id": "only", "type": "process", "command": DEFAULT["command"], "dependsOn": []}
-    forbidding.put("/workflows/usual/versions/1", json={"user_id": "ann", "nodes": [node]}).raise_for_status()
-    run = forbidding.post("/dags/usual/runs", json={"logical_date": "2026-06-01"}).raise_for_status().json()
+    node = {"id": "only", "type": "process", "command": DEFAULT["command"], "dependsOn": [], **more}
+    name = f"usual{len(more)}"
+    document = {"user_id": "ann", "nodes": [node]}
+    forbidding.put(f"/workflows/{name}/versions/1", json=document).raise_for_status()
+    run = forbidding.post(f"/dags/{name}/runs", json={"logical_date": "2026-06-01"}).raise_for_status().json()
 
     def task() -> dict[str, Any] | None:
         (found,) = forbidding.get(f"/dag-runs/{run['run_id']}").json()["tasks"]
         return found if found["status"] in ("success", "failed") else None
 
     assert wait_for(task)["status"] == "success"
+    launcher = {**DEFAULT, **more}
+    schedule = {"schedule_id": name, "cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": launcher}
+    forbidding.post("/schedules/upsert", json=schedule).raise_for_status()
+    forbidding.post(f"/schedules/{name}/run").raise_for_status()
+
+    def ended() -> dict[str, Any] | None:
+        (found,) = forbidding.get(f"/schedules/{name}/runs").json()["runs"]
+        return found if found["status"] in ("SUCCESS", "FAILED") else None
+
+    assert wait_for(ended)["status"] == "SUCCESS"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"env": {"LD_PRELOAD": "x"}}, {"cwd": "/tmp"}, {"user": "root"}, {"command": ["/bin/echo", "mine"]}],
+    ids=["variables", "folder", "user", "arguments"],
+)
+def test_what_differs_from_the_default_launcher_in_what_it_does_is_refused(
+    more: dict[str, object], forbidding: httpx.Client
+) -> None:
+    launcher = {**DEFAULT, **more}
+    schedule = {"schedule_id": "other", "cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": launcher}
+    refused = forbidding.post("/schedules/upsert", json=schedule)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_schedule"), refused.text
 
 
 def test_a_stored_version_is_checked_again_with_the_settings_of_today(tmp_path: Path) -> None:

@@ -321,6 +321,23 @@ def test_without_a_key_secrets_of_tasks_are_still_not_shown(tmp_path: Path) -> N
         assert deployed(client, dag).status_code == 200
 
 
+def test_nodes_for_another_executor_are_compared_as_they_are(tmp_path: Path) -> None:
+    """What they mean is theirs, also a field that in Kron's own tasks has the encrypted secrets."""
+    path, key = "/workflows/theirs/versions/1", {"KRON_SECRET_KEYS": OLD}
+    node = {"id": "a", "type": "container", "dependsOn": [], "sealed": "a secret of ann"}
+    stored = {"user_id": "ann", "nodes": [node]}
+    changed = {"user_id": "ann", "nodes": [{**node, "sealed": "another"}]}
+    with serving(tmp_path, **key) as (client, _):
+        client.put(path, json=stored).raise_for_status()
+        answer = client.put(path, json=changed)
+        assert (answer.status_code, answer.json()["code"]) == (409, "version_exists")
+        assert client.put(path, json=stored).status_code == 200
+        assert client.get(path).json()["dag"] == stored
+    with serving(tmp_path, **key, KRON_EXECUTOR='{"kind": "dag"}') as (client, _):
+        # Now they are Kron's: what is of no known kind is not shown.
+        assert "a secret of ann" not in client.get(path).raise_for_status().text
+
+
 def test_a_task_is_signed_with_the_key_of_its_owner(tmp_path: Path) -> None:
     secret = "a signing secret that is long enough"
     with executing() as executor, serving(tmp_path, KRON_SIGNING_SECRET=secret, **TASKS) as (client, _):

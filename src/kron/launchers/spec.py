@@ -217,6 +217,12 @@ class TableSettings:
         """Return why the operator does not allow it; an empty list allows it."""
         return []
 
+    def has_same(self, names: Sequence[str], other: object) -> bool:
+        """Return whether other settings are of the same kind and have the same values of some fields."""
+        return type(other) is type(self) and all(
+            getattr(other, name) == getattr(self, name) for name in names
+        )
+
     @classmethod
     def read(cls, value: Mapping[str, object], path: str = "launcher", parsers: Parsers = NO_PARSERS) -> Self:
         """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""

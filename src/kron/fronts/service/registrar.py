@@ -240,10 +240,10 @@ class Registrar:
         )
         known = await self.workflows.get(workflow_id, version)
         if known is None or not known.is_draft:
-            check_stored(deployment, known, self.rules.vault)
+            check_stored(deployment, known, self.rules)
         if not dry_run:
             stored = await self.workflows.put(deployment.record)
-            check_stored(deployment, stored, self.rules.vault)
+            check_stored(deployment, stored, self.rules)
             if stored != known:
                 await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)

@@ -29,7 +29,6 @@ from kron.fronts.service.schedule_spec import (
     is_default,
     parse_schedule_spec,
 )
-from kron.launchers.secret import Vault
 from kron.launchers.spec import InvalidLauncherError, LauncherSettings
 
 # Fields that the workflow sets, so that its triggers cannot.
@@ -137,9 +136,10 @@ def document_of(record: WorkflowRecord, rules: Rules) -> Document:
     return document
 
 
-def check_stored(deployment: Deployment, stored: WorkflowRecord | None, vault: Vault | None) -> None:
+def check_stored(deployment: Deployment, stored: WorkflowRecord | None, rules: Rules) -> None:
     """Refuse to deploy a version that is stored with another content."""
     record = deployment.record
+    vault = rules.vault if rules.runs_dags else None
     if stored is None or (stored.user_id == record.user_id and same_dag(stored.dag, record.dag)):
         return
     # One whose secrets were stored before there was a key, or with an earlier one, is the same.

@@ -26,6 +26,8 @@ from kron.launchers.spec import InvalidLauncherError, LauncherConfig, TableSetti
 # How long a Celery worker may give no sign of a task it has started.
 LOST_AFTER = timedelta(minutes=1)
 NOT_ALLOWED = "is not among the tasks the settings allow (allowed_tasks)"
+# The fields that say what a Celery worker does.
+WORK = ("task", "queue", "args", "kwargs")
 # The text of launchers that await the results of their tasks.
 AWAITED = "celery:awaited"
 # Names that every broker takes, and that are no paths where a broker keeps its queues in files.
@@ -107,10 +109,10 @@ class CelerySettings(TableSettings):
         return "celery:reports" if self.reports else "celery"
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
-        """Return why the operator does not allow the task."""
-        options = config.get(CeleryOptions)
+        """Return why the operator does not allow the task; what the default does is allowed."""
+        allowed = config.get(CeleryOptions).allowed_tasks
         problems = []
-        if options.allowed_tasks is not None and self.task not in options.allowed_tasks:
+        if allowed is not None and self.task not in allowed and not self.has_same(WORK, config.default):
             problems.append(Problem("launcher.task", self.task, NOT_ALLOWED))
         if self.await_result and self.reports:
             problems.append(Problem("launcher.await_result", True, "use reports or await_result, not both"))

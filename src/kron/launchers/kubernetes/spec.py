@@ -23,6 +23,8 @@ from kron.launchers.spec import (
 
 NOT_ALLOWED = "is not among the namespaces the settings allow (allowed_namespaces)"
 NO_OWNER = "belongs to the operator of KronJobs; leave it out"
+# The fields that say what a Job does.
+WORK = ("namespace", "template", "owner")
 CONTAINERS = ("initContainers", "containers")
 # A Job that is created is known to exist, and its end is watched: `remote` work would need a run timeout.
 TRAITS = Traits(reports=True, idempotent=True, enqueues=False, remote=False)
@@ -90,9 +92,9 @@ class KubernetesSettings(TableSettings):
         return [value for value in values if len(value) >= MIN_LOGGED_SECRET]
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
-        """Return why the settings do not allow the namespace or an owner."""
+        """Return why the settings do not allow the namespace or an owner; the default's Job is allowed."""
         allowed = config.get(KubernetesOptions).allowed_namespaces
-        if allowed is None:
+        if allowed is None or self.has_same(WORK, config.default):
             return []
         problems = [] if self.owner is None else [Problem("launcher.owner", None, NO_OWNER)]
         if self.namespace not in allowed:

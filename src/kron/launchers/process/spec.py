@@ -38,6 +38,8 @@ HOST_ONLY = {
     name: HOST[name].default
     for name in ("shell", "user", "group", "env_file", "umask", "nice", "stdout", "stderr", "on_remove")
 }
+# The fields that say what a process does, and as whom.
+WORK = ("command", "env", "cwd", "stdin", "stdin_text", *HOST_ONLY)
 ONLY_KROND = "is for krond: no other worker runs processes with it"
 # Variables with this prefix are for schedules: Kron neither sets nor reads them.
 FREE_PREFIX = "KRON_VAR_"
@@ -212,9 +214,9 @@ class ProcessSettings(TableSettings):
         return [name for name, default in HOST_ONLY.items() if getattr(self, name) != default]
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
-        """Return why the operator does not allow the command or its variables."""
-        options = config.get(ProcessOptions)
-        if options.supervised:
+        """Return why the operator does not allow the command or its variables; those of the default are."""
+        options, default = config.get(ProcessOptions), config.default
+        if options.supervised or self.has_same(WORK, default):
             return []
         needless = [Problem(f"launcher.{name}", None, ONLY_KROND) for name in self.host_fields()]
         if options.allowed_commands is None or needless:
