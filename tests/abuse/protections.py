@@ -119,9 +119,16 @@ PROTECTIONS = (
     Protection(
         "a dripping body is given up",
         f"{SERVICE}/api/middleware.py",
-        "if not is_whole and self._clock.monotonic() - since > allowed_s:",
+        "if not is_whole and waited_s > allowed_s:",
         "if False:",
         "tests/service/auth/test_hostile.py::test_a_body_that_comes_drop_by_drop_is_given_up",
+    ),
+    Protection(
+        "large bodies of one user wait for each other",
+        f"{SERVICE}/api/middleware.py",
+        "if self._counts[caller] >= MAX_LARGE + MAX_WAITING:",
+        "if False:",
+        "tests/service/auth/test_hostile.py::test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else",
     ),
     Protection(
         "responses that are not read are given up",

@@ -5,14 +5,16 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
+from select import select
 
 import httpx
 import pytest
 
 from kron.core.errors import KronError
+from kron.fronts.service.api.middleware import MAX_LARGE, MAX_WAITING
 from kron.fronts.service.auth.middleware import MAX_CALLERS, RateLimit
 from kron.fronts.service.auth.principal import LimitExceededError
 from kron.fronts.service.auth.tls import MAX_HEAD
@@ -281,6 +283,45 @@ def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Clie
         assert client.post("/schedules/bulk", content=endless(), headers=NDJSON).status_code in (400, 413)
     assert is_well(client)
     assert memory_of(process) - before < MOST_GROWTH
+
+
+def test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, KRON_JWT_SECRET=forge.SECRET, KRON_PATIENCE_S="60") as (client, _),
+        ExitStack() as stack,
+    ):
+        now = int(time.time())
+        ann, bob = (
+            {"Authorization": f"Bearer {forge.token(sub=name, scope='read', iat=now, exp=now + 600)}"}
+            for name in ("ann", "bob")
+        )
+        # A preview of 100,000 bytes.
+        document = b'{"cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "log"}'
+        body = document + b" " * (100_000 - len(document) - 1) + b"}"
+
+        def begun() -> socket.socket:
+            """Send all of a request but its last byte."""
+            connection = stack.enter_context(raw(client))
+            head = PREVIEW + b"Authorization: %s\r\n" % ann["Authorization"].encode()
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
+            return connection
+
+        def is_answered(connection: socket.socket) -> bool:
+            return bool(select([connection], [], [], 0)[0])
+
+        connections = [begun() for _ in range(MAX_LARGE + MAX_WAITING + 3)]
+        wait_for(lambda: sum(map(is_answered, connections)) >= 3)
+        refused = [each for each in connections if is_answered(each)]
+        assert [each.recv(65_536)[:12] for each in refused] == [b"HTTP/1.1 503"] * 3
+        # Of others, and with a small body, nothing waits.
+        assert client.post("/preview", content=body, headers={**JSON, **bob}).status_code == 200
+        assert client.post("/preview", content=document + b"}", headers={**JSON, **ann}).status_code == 200
+        waiting = [each for each in connections if each not in refused]
+        for connection in waiting:
+            connection.sendall(body[-1:])
+        for connection in waiting:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        assert client.post("/preview", content=body, headers={**JSON, **ann}).status_code == 200
 
 
 @pytest.mark.parametrize(

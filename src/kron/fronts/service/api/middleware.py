@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -28,6 +29,9 @@ LOWEST_RATE = 1_024
 STREAMED = "/schedules/bulk"
 # The largest body of a public route, in bytes: a form with a token.
 SIGN_IN, MAX_SIGN_IN = "/login", 16_384
+# A body of more bytes than this is received in a turn of its caller, who has a few at once; so many more may
+# wait for one. As JSON a body may take fifty times its length in memory.
+LARGE_BODY, MAX_LARGE, MAX_WAITING = 65_536, 2, 20
 # A set of definitions is one request, because it is applied as a whole.
 WHOLE, MAX_WHOLE = "/definitions", 4 << 20
 
@@ -52,14 +56,75 @@ def with_security_headers(app: ASGIApp) -> ASGIApp:
     return call
 
 
+class BodyTurns:
+    """Turns of each caller to send a large body."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        # The requests of each caller that have a turn or wait for one.
+        self._counts: Counter[str] = Counter()
+
+    async def take(self, caller: str) -> None:
+        """Wait for a turn of a caller, or raise HTTPException if as many wait as may."""
+        if self._counts[caller] >= MAX_LARGE + MAX_WAITING:
+            detail = f"{MAX_WAITING} requests of this caller with a body of more than {LARGE_BODY} bytes wait"
+            raise HTTPException(503, detail, headers={"Retry-After": "1"})
+        self._counts[caller] += 1
+        try:
+            await self._turns.setdefault(caller, asyncio.Semaphore(MAX_LARGE)).acquire()
+        except BaseException:
+            self._forget(caller)
+            raise
+
+    def give_back(self, caller: str) -> None:
+        """End a turn."""
+        self._turns[caller].release()
+        self._forget(caller)
+
+    def _forget(self, caller: str) -> None:
+        self._counts[caller] -= 1
+        if not self._counts[caller]:
+            del self._counts[caller], self._turns[caller]
+
+
+class TurnReceiver:
+    """Receives the body of a request; a large one in a turn of its caller, which lasts until the answer."""
+
+    def __init__(self, turns: BodyTurns, receive: Receive, announced: int) -> None:
+        self._turns = turns
+        self._receive = receive
+        self._size = announced
+        self._received = 0
+        self._is_whole = False
+        self._caller: str | None = None
+
+    async def receive(self) -> Message:
+        """Return the next part, once the caller has a turn for it."""
+        if self._size > LARGE_BODY and self._caller is None and not self._is_whole:
+            caller = current_caller().name
+            await self._turns.take(caller)
+            self._caller = caller
+        message = await self._receive()
+        self._is_whole = not message.get("more_body", False)
+        self._received += len(message.get("body", b""))
+        self._size = max(self._size, self._received)
+        return message
+
+    def end(self) -> None:
+        """End the turn, if there was one."""
+        if self._caller is not None:
+            self._turns.give_back(self._caller)
+
+
 class RequestMiddleware:
-    """Middleware that gives each request an id, a size limit and a timeout."""
+    """Middleware that gives each request an id, a size limit, a timeout, and a turn if its body is large."""
 
     def __init__(self, app: ASGIApp, *, max_body: int, patience_s: float, clock: Clock) -> None:
         self._app = app
         self._clock = clock
         self._patience_s = patience_s
         self._max_body = max_body
+        self._turns = BodyTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; the response repeats its id."""
@@ -83,7 +148,11 @@ class RequestMiddleware:
             return
         timed = self._timed(receive)
         bounded = timed if scope["path"] == STREAMED else self._bounded(timed, self._max_of(scope["path"]))
-        await self._app(scope, bounded, respond)
+        turn = TurnReceiver(self._turns, bounded, _announced(scope))
+        try:
+            await self._app(scope, turn.receive, respond)
+        finally:
+            turn.end()
 
     def _max_of(self, path: str) -> int:
         if path == WHOLE:
@@ -106,13 +175,15 @@ class RequestMiddleware:
     def _timed(self, receive: Receive) -> Receive:
         """Return a receiver with a timeout for each part of the body, and a lowest rate for all of it."""
         is_whole = False
-        received, since = 0, self._clock.monotonic()
+        # Of the client, not for its turn or for what is done with an earlier part.
+        received, waited_s = 0, 0.0
 
         async def take() -> Message:
-            nonlocal is_whole, received
+            nonlocal is_whole, received, waited_s
             if is_whole:
                 # Only a disconnect can follow, which has no timeout.
                 return await receive()
+            since = self._clock.monotonic()
             try:
                 async with asyncio.timeout(self._patience_s):
                     message = await receive()
@@ -120,12 +191,19 @@ class RequestMiddleware:
                 raise HTTPException(408, f"no data received for {self._patience_s:g} seconds") from cause
             is_whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
+            waited_s += self._clock.monotonic() - since
             allowed_s = self._patience_s + received / LOWEST_RATE
-            if not is_whole and self._clock.monotonic() - since > allowed_s:
+            if not is_whole and waited_s > allowed_s:
                 raise HTTPException(408, f"fewer than {LOWEST_RATE} bytes per second were received")
             return message
 
         return take
+
+
+def _announced(scope: Scope) -> int:
+    """Return the length of a body that the head of its request announces; 0 if it announces none."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def _request_id(scope: Scope) -> str:
