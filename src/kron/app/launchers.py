@@ -4,8 +4,8 @@ A new kind is a folder in `kron.launchers` that ends in a `LauncherKind`, and on
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
+from kron.core.cache import cached_by_text
 from kron.core.errors import Problem
 from kron.core.fields import NO_PARSERS, Parsers, Schema, suggestion
 from kron.core.plan.report import Traits
@@ -74,7 +74,7 @@ def read_launcher(
     return settings
 
 
-@lru_cache(maxsize=MAX_CACHED)
+@cached_by_text(MAX_CACHED)
 def settings_of(text: str) -> LauncherSettings:
     """Return the settings that are stored with a job, or raise InvalidLauncherError.
 

@@ -7,6 +7,7 @@ reader, the JSON Schema, the defaults, the written form and the tables of the do
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime
+from itertools import islice
 from math import isfinite
 from typing import TypeAlias, TypeVar
 
@@ -19,6 +20,8 @@ Value = TypeVar("Value")
 
 # How many unknown fields of an object are named.
 MAX_UNKNOWN = 20
+# How many texts of a document that cannot be stored are named.
+MAX_TEXT_PROBLEMS = 10
 NOT_RENAMED: Mapping[str, str] = {}
 NO_PARSERS: Parsers = {}
 # Stand for a value that was refused, and for the default of a field that has none.
@@ -146,19 +149,44 @@ def parse_text(value: object) -> str:
 
 
 def text_problems(value: object, path: str) -> Iterator[Problem]:
-    """Yield a problem for each text in a JSON document, names included, that cannot be stored."""
-    left = [(path, value)]
+    """Yield a problem for each text in a JSON document, names included, that cannot be stored; the first ten.
+
+    A path is only written for a problem: a document has far fewer texts than its paths have characters.
+    """
+    found = (
+        Problem(_path_in(place, path, "document" if is_name else ""), ascii(cut(text)), reason)
+        for place, text, reason, is_name in _text_faults(value)
+    )
+    yield from islice(found, MAX_TEXT_PROBLEMS)
+
+
+# The place of a value in a document: that of the object or list around it, and its name there.
+_Place: TypeAlias = "tuple[_Place, object] | None"
+
+
+def _text_faults(value: object) -> Iterator[tuple[_Place, str, str, bool]]:
+    """Yield the place of each text that cannot be stored, or of the object whose name it is."""
+    left: list[tuple[_Place, object]] = [(None, value)]
     while left:
-        path, value = left.pop()
+        place, value = left.pop()
         if isinstance(value, str) and (fault := text_fault(value)):
-            yield Problem(path, ascii(value), fault)
+            yield place, value, fault, False
         elif isinstance(value, Mapping):
             for name in value:
                 if isinstance(name, str) and (fault := text_fault(name)):
-                    yield Problem(path or "document", ascii(name), f"a name in it {fault}")
-            left += ((f"{path}.{name}".lstrip("."), each) for name, each in value.items())
+                    yield place, name, f"a name in it {fault}", True
+            left += (((place, name), each) for name, each in value.items())
         elif isinstance(value, list | tuple):
-            left += ((f"{path}.{number}".lstrip("."), each) for number, each in enumerate(value))
+            left += (((place, number), each) for number, each in enumerate(value))
+
+
+def _path_in(place: _Place, path: str, default: str) -> str:
+    """Return the path of a place; long names in it are cut off."""
+    names: list[str] = []
+    while place is not None:
+        place, name = place
+        names.append(cut(str(name)))
+    return ".".join(filter(None, (path, *reversed(names)))) or default
 
 
 def parse_bool(value: object) -> bool:

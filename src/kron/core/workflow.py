@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from kron.core.errors import InputError, Problem
@@ -16,8 +15,6 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and start with a letter, a digit or _"
 # The largest DAG, as JSON, and the most nodes and triggers; each trigger becomes a schedule.
 MAX_BYTES, MAX_NODES, MAX_TRIGGERS = 1 << 20, 10_000, 100
-# How many texts that cannot be stored an error lists.
-MAX_TEXT_PROBLEMS = 10
 
 
 class InvalidWorkflowError(InputError):
@@ -138,7 +135,7 @@ def _text_of(document: Mapping[str, object], problems: list[Problem]) -> str:
     if len(text) > MAX_BYTES:
         reason = f"has {len(text)} bytes as text; at most {MAX_BYTES} are allowed"
         problems.append(Problem("dag", None, reason))
-    problems += islice(text_problems(document, ""), MAX_TEXT_PROBLEMS)
+    problems += text_problems(document, "")
     return text
 
 

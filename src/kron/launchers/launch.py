@@ -1,8 +1,8 @@
 """What every launcher does with a launch: check its lease, describe the start, report on it."""
 
 from datetime import timedelta
-from functools import lru_cache
 
+from kron.core.cache import cached_by_text
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens
@@ -36,7 +36,7 @@ def user_of(job: JobRecord) -> str:
     return _user_in(job.launcher)
 
 
-@lru_cache(maxsize=MAX_CACHED)
+@cached_by_text(MAX_CACHED)
 def _user_in(launcher: str) -> str:
     try:
         return str(launcher_document(launcher).get("user_id") or "")

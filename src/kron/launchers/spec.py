@@ -7,9 +7,9 @@ frozen dataclass with a field table, in its own folder; `kron.app.launchers` is 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
+from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, Problem
 from kron.core.fields import (
     NO_PARSERS,
@@ -272,7 +272,7 @@ Read = TypeVar("Read", bound=TableSettings)
 def settings_parser(kind: type[Read]) -> Callable[[str], Read]:
     """Return the parser of the texts stored with jobs of a kind; it is cached, for every start uses it."""
 
-    @lru_cache(maxsize=MAX_CACHED)
+    @cached_by_text(MAX_CACHED)
     def parse(text: str) -> Read:
         document = launcher_document(text)
         if SEALED in document:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
+from kron.core.cache import cached_by_text
 from kron.core.job.decision import FORMAT, decide_at, is_plain
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.seed import period_key, seed_hash
@@ -240,7 +241,7 @@ class CertificateParts(NamedTuple):
     tzdata: str
 
 
-@lru_cache(maxsize=MAX_CACHED)
+@cached_by_text(MAX_CACHED)
 def _parts_of(definition: str, identity: str) -> CertificateParts:
     job = compiled_job(definition, identity).job
     window = {"mode": job.window.mode.value, "duration": format_duration(job.window.duration)}

@@ -1,10 +1,20 @@
 """Answers of HTTP/1.1, read from bytes however they are cut."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.launchers.http.response import MAX_BODY, MAX_HEAD, InvalidResponseError, Response
+from kron.launchers.http.response import (
+    FREE_CHUNKS,
+    MAX_BODY,
+    MAX_HEAD,
+    MAX_LINES,
+    MIN_CHUNK,
+    InvalidResponseError,
+    Response,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 # What came; then status, text, whether it is over, and whether the connection can be used again.
@@ -114,6 +124,12 @@ def test_it_does_not_matter_how_an_answer_is_cut(name: str, cuts: st.DataObject)
         pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 99_999, id="a chunk without a size"),
         pytest.param(OK + b"X: " + b"y" * MAX_HEAD, id="a head without an end"),
         pytest.param(OK + b"X: " + b"y" * MAX_HEAD + b"\r\n\r\n", id="a long head"),
+        pytest.param(OK + b"X: y\r\n" * MAX_LINES + b"\r\n", id="a head of many lines"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000, id="told to go on without an end"),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * (FREE_CHUNKS + 1),
+            id="a body in tiny chunks",
+        ),
     ],
 )
 def test_what_is_no_answer_is_refused(data: bytes) -> None:
@@ -131,6 +147,26 @@ def test_whatever_comes_is_read_or_refused_and_never_grows(pieces: list[bytes]) 
         return
     assert len(response.body) <= MAX_BODY
     assert not response.is_over or response.status
+
+
+def test_a_body_in_many_chunks_of_some_size_is_read() -> None:
+    response = Response(max_body=1 << 20)
+    chunk = b"%x\r\n%b\r\n" % (MIN_CHUNK, b"x" * MIN_CHUNK)
+    response.feed(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2 * FREE_CHUNKS + b"0\r\n\r\n")
+    assert (len(response.body), response.is_over) == (2 * FREE_CHUNKS * MIN_CHUNK, True)
+
+
+@pytest.mark.parametrize("start", [OK + b"X: ", OK + b"Transfer-Encoding: chunked\r\n\r\n1;"])
+def test_a_line_that_comes_byte_by_byte_is_searched_once(start: bytes) -> None:
+    response = Response()
+    response.feed(start)
+    # Searched again with each byte, the processor time is seconds, not hundredths.
+    before = time.process_time()
+    for _ in range(MAX_HEAD - 100):
+        response.feed(b"y")
+    assert time.process_time() - before < 1
+    response.feed(b"\r\nx\r\n0\r\n\r\n" if b"chunked" in start else b"\r\nContent-Length: 0\r\n\r\n")
+    assert response.is_over
 
 
 def test_what_comes_beside_an_answer_ends_the_connection() -> None:

@@ -33,6 +33,8 @@ FURTHER_DAYS = tuple(
     for lengths, starts in zip(LENGTHS, STARTS, strict=True)
 )
 
+# Years that a rule remembers: callers may ask for any of ten thousand, of each of thousands of rules.
+MAX_YEARS = 128
 # The calendar repeats after 400 years, so these are the kinds of all years.
 CYCLE = 400
 
@@ -59,6 +61,8 @@ class Year(NamedTuple):
 
 # No day lies in it.
 NO_YEAR = (0, 0, 0)
+# Stands for a year that was not searched yet.
+UNKNOWN = Year(0, 0, 0)
 
 
 class DayRule(NamedTuple):
@@ -111,9 +115,11 @@ class MatchingDays:
                 return None
             ordinal = LAST_ORDINAL if self._mirrored else FIRST_ORDINAL
         number = date.fromordinal(ordinal).year
-        if number not in self._years:
-            self._years[number] = self._find(number)
-        year = self._years[number]
+        year = self._years.get(number, UNKNOWN)
+        if year is UNKNOWN:
+            if len(self._years) >= MAX_YEARS:
+                self._years.clear()
+            year = self._years[number] = self._find(number)
         if year is not None:
             self.latest = (year.start, year.end, year.mask)
         return year

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.time.instant import DAY, FIRST_SECOND, LAST_SECOND, EpochSeconds
-from kron.core.time.zone import REPEATING_FROM, Transition, Zone, year_bounds, year_of
+from kron.core.time.zone import MAX_YEARS, REPEATING_FROM, Transition, Zone, year_bounds, year_of
 
 SKIP, NEXT = "skip", "next"
 GAP_CHOICES = (SKIP, NEXT)
@@ -77,6 +77,8 @@ class Timeline:
             year = year_of(real)
             stretches = self._years.get(year)
             if stretches is None:
+                if len(self._years) >= MAX_YEARS:
+                    self._years.clear()
                 stretches = self._years[year] = self._stretches_of(year)
             for stretch in stretches:
                 if instant < stretch.end:

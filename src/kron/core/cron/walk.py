@@ -15,6 +15,8 @@ from kron.core.time.instant import DAY, EpochSeconds
 from kron.core.time.zone import Zone, zone_of
 
 HOUR = 3600
+# The seconds of an hour, once: thousands of plans list most of them.
+SECONDS = tuple(range(HOUR))
 # Later than every instant in both directions: the result of a search without a match.
 NEVER = 1 << 62
 # Offsets are less than a day, so two days after a search's start no fold can repeat an earlier wall time.
@@ -149,7 +151,7 @@ def hour_table(hours: int) -> bytes:
 def seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
     """Return the matching seconds of a matching hour."""
     inside = tuple(bits_of(seconds))
-    return tuple([60 * minute + second for minute in bits_of(minutes) for second in inside])
+    return tuple([SECONDS[60 * minute + second] for minute in bits_of(minutes) for second in inside])
 
 
 class Plan(Walk):

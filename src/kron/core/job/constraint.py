@@ -252,6 +252,12 @@ class ConstraintRule:
         ]
         return [(kind, check) for kind, check in every if getattr(self, kind.value)]
 
+    @property
+    def entries(self) -> int:
+        """Return how many days, times of day and characters of names there are."""
+        named = sum(len(calendar.name) + len(calendar.days) for calendar in self.calendars)
+        return len(self.between) + len(self.dates) + named
+
     def to_dict(self) -> dict[str, object]:
         """Return the kinds present with their values, calendars with their days."""
         return RULE.write(self)
@@ -295,12 +301,15 @@ class Constraints:
     )
     # Every check with its name and the result that rejects; prepared once, because each candidate runs them.
     _checks: tuple[tuple[str, Check, bool], ...] = field(init=False, compare=False, repr=False)
+    # How many values of unlimited number they have: days, times of day, and characters of names.
+    entries: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Prepare the checks."""
         only = [(f"only.{kind}", check, False) for kind, check in self.only.checks()]
         avoid = [(f"avoid.{kind}", check, True) for kind, check in self.avoid.checks()]
         object.__setattr__(self, "_checks", tuple(only + avoid))
+        object.__setattr__(self, "entries", self.only.entries + self.avoid.entries)
 
     @property
     def applied(self) -> list[str]:
@@ -319,11 +328,12 @@ class Constraints:
 
     def allowed_from(self, instant: EpochSeconds, zone: Zone, until: EpochSeconds) -> EpochSeconds | None:
         """Return the first instant in `[instant, until)` that may be chosen, or None; a day is one step."""
-        minutes = _allowed_minutes(self)
+        is_large = self.entries > MAX_SHARED
+        minutes = (_minutes_of_many if is_large else _allowed_minutes)(self)
         while minutes and instant < until:
             span = zone.span_at(instant)
             day, second = divmod(instant + span.offset, DAY)
-            allowed_day = _allowed_day_from(self, day)
+            allowed_day = (_day_of_many if is_large else _allowed_day_from)(self, day)
             if allowed_day is None:
                 return None
             if allowed_day > day:
@@ -346,6 +356,8 @@ class Constraints:
 CONSTRAINTS = table_of(Constraints)
 
 
+# Constraints with more entries are large, and how many large ones are remembered.
+MAX_SHARED, MAX_LARGE = 200, 16
 # How many days ahead an allowed one is searched: every date occurs in this time.
 MAX_DAYS = 9 * 366
 
@@ -379,6 +391,11 @@ def _allowed_minutes(constraints: Constraints) -> tuple[int, ...]:
     return tuple(
         time.minute for time in times if not any(check(time) is rejects for check, rejects in checks)
     )
+
+
+# Constraints with many entries take much memory, so that few of them are remembered.
+_day_of_many = lru_cache(maxsize=MAX_LARGE)(_allowed_day_from.__wrapped__)
+_minutes_of_many = lru_cache(maxsize=MAX_LARGE)(_allowed_minutes.__wrapped__)
 
 
 def read_constraints(reader: FieldReader, calendars: Calendars) -> Constraints:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from kron.core.cache import cached_by_text
 from kron.core.cron.count import count_between
 from kron.core.cron.dialect import needs_identity
 from kron.core.cron.schedule import Schedule
 from kron.core.cron.walk import Plan
-from kron.core.job.constraint import Constraints
+from kron.core.job.constraint import MAX_SHARED, Constraints
 from kron.core.job.decision import decide_at
 from kron.core.job.distribution import Distribution
 from kron.core.job.job import UNCONSTRAINED, Job
@@ -77,13 +78,18 @@ def definition_of(job: Job) -> str:
     # Without the identity, so that jobs that differ in nothing else are serialized once.
     when = (schedule.text, schedule.timezone, schedule.dialect, schedule.dst_gap, schedule.dst_repeat)
     how = (job.window, job.seed_strategy, job.salt, job.constraints, job.policy)
+    if job.constraints.entries + len(job.salt) > MAX_SHARED:
+        # Not kept: few jobs share it, and a request may bring a megabyte of it.
+        return _text_of.__wrapped__(when, how, job.distribution)
     return _text_of(when, how, job.distribution)
 
 
 @lru_cache(maxsize=MAX_COMPILED)
 def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distribution) -> str:
     names = ("schedule", "timezone", "dialect", "dst_gap", "dst_repeat")
-    fields = {**_not_default(dict(zip(names, when, strict=True))), **_options_of(how, distribution)}
+    _, _, salt, constraints, _ = how
+    options = _options_of if constraints.entries + len(salt) <= MAX_SHARED else _options_of.__wrapped__
+    fields = {**_not_default(dict(zip(names, when, strict=True))), **options(how, distribution)}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -120,14 +126,14 @@ def _defaults() -> dict[str, object]:
     return defaults
 
 
-@lru_cache(maxsize=MAX_COMPILED)
+@cached_by_text(MAX_COMPILED)
 def _shared(definition: str) -> CompiledJob | None:
     if needs_identity(json.loads(definition)["schedule"]):
         return None
     return _compile(definition, SHARED_IDENTITY)
 
 
-@lru_cache(maxsize=MAX_COMPILED)
+@cached_by_text(MAX_COMPILED)
 def _individual(definition: str, identity: str) -> CompiledJob:
     return _compile(definition, identity)
 
@@ -336,7 +342,7 @@ def _segment(
     return Segment(compiled, epoch, edited_at, after, until, handled_of(job.handled))
 
 
-@lru_cache(maxsize=MAX_COMPILED)
+@cached_by_text(MAX_COMPILED)
 def handled_of(text: str | None) -> Intervals:
     """Return the handled intervals of a job's record."""
     return () if text is None else tuple((first, last) for first, last in json.loads(text))

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from heapq import heappop, heappush, merge
 from itertools import islice
 from typing import NamedTuple
 
+from kron.core.cache import cached_by_text
 from kron.core.cron.count import count_between
 from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import Segment, compiled_job, definitions_of, segments_of
@@ -159,7 +159,7 @@ class _Unplanned(NamedTuple):
         return self.segment.next_after(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1)
 
 
-@lru_cache(maxsize=MAX_FIRE_TIMES)
+@cached_by_text(MAX_FIRE_TIMES)
 def _fire_time(definition: str, identity: str, nominal_time: EpochSeconds) -> int | None:
     return compiled_job(definition, identity).fire_time(identity, nominal_time)
 

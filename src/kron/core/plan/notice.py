@@ -5,11 +5,11 @@ Pure, as all planning. A notice is written in the transaction of its outcome; a 
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from functools import lru_cache
 from hashlib import sha256
 from json import loads
 from typing import NamedTuple
 
+from kron.core.cache import cached_by_text
 from kron.core.job.notify import (
     NO_NOTIFY,
     Notify,
@@ -60,7 +60,7 @@ class _Event(NamedTuple):
     detail: str | None = None
 
 
-@lru_cache(maxsize=MAX_RULES)
+@cached_by_text(MAX_RULES)
 def rules_of(notify: str | None, default: Notify | None) -> NotifyRules | None:
     """Return the rules of a job by the text in its record; None if nothing is ever sent."""
     if notify is None and default is None:

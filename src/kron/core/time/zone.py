@@ -31,6 +31,9 @@ FOREIGN_FOLDERS = ("posix/", "right/")
 # More characters than any key has; a longer text is neither looked for nor compared with them.
 MAX_KEY = 100
 
+# Years that a zone remembers: callers may ask for any of ten thousand, in each of six hundred zones.
+MAX_YEARS = 256
+
 UNIX_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
 
@@ -82,6 +85,8 @@ class Zone:
         """Return the spans that make up one UTC year, cut at its ends."""
         spans = self._years.get(year)
         if spans is None:
+            if len(self._years) >= MAX_YEARS:
+                self._years.clear()
             spans = self._years[year] = tuple(self._probe(year))
         return spans
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
 
+from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
@@ -111,7 +112,7 @@ class HttpLauncher(RemoteLauncher):
         self._sender.close()
 
 
-@lru_cache(maxsize=MAX_TEMPLATES)
+@cached_by_text(MAX_TEMPLATES)
 def _server_of(launcher: str) -> str:
     try:
         scheme, host, port, _ = template_of(_settings_of(launcher)).target.origin

@@ -8,6 +8,10 @@ from http import HTTPStatus
 MAX_HEAD, MAX_BODY = 65_536, 65_536
 # Digits of the largest length; longer ones are refused.
 MAX_DIGITS = 20
+# Lines of a head or of trailers; and the chunks of a body that are read whatever their size, and the least
+# average size of more of them, in bytes. Each costs as much time as a kilobyte, and many servers answer
+# at once.
+MAX_LINES, FREE_CHUNKS, MIN_CHUNK = 200, 1_000, 64
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _STATUS_LINE = re.compile(r"HTTP/1\.(\d) ([1-9]\d\d)(?: .*)?", re.ASCII)
@@ -30,7 +34,7 @@ class Response:
     """
 
     __slots__ = (
-        "_buffer", "_left", "_max_body", "_until",
+        "_buffer", "_chunked", "_chunks", "_heads", "_left", "_max_body", "_searched", "_until",
         "body", "headers", "is_cut", "is_kept", "is_over", "status",
     )  # fmt: skip
 
@@ -41,6 +45,10 @@ class Response:
         self.is_over = self.is_kept = self.is_cut = False
         self._max_body = max_body
         self._buffer = bytearray()
+        # The start of the buffer in which a line end was searched in vain, and the bytes of heads so far.
+        self._searched = self._heads = 0
+        # How many chunks there were, and their bytes.
+        self._chunks = self._chunked = 0
         # Where the body ends: at a "length", after its last chunk ("chunks", then "trailers"), or at "close".
         self._until = "length"
         # Bytes to come: of the body, or of a chunk and its line end.
@@ -63,7 +71,10 @@ class Response:
     # --- head --------------------------------------------------------------------------------------
 
     def _read_heads(self) -> None:
-        """Parse the head of the response; informational responses before it are skipped."""
+        """Parse the head of the response; informational responses before it are skipped.
+
+        Together they have the bounds of one head, else a server could send them for ever.
+        """
         while not self.status:  # each round consumes a part of the buffer
             lines = self._take_lines("the head of the response does not end")
             if lines is None:
@@ -81,15 +92,21 @@ class Response:
 
     def _take_lines(self, error: str) -> list[str] | None:
         """Return the lines up to the next empty one, or None while it has not arrived."""
-        end = _HEAD_END.search(self._buffer)
-        if (len(self._buffer) if end is None else end.start()) > MAX_HEAD:
+        # An empty line may have begun at the end of what was searched.
+        end = _HEAD_END.search(self._buffer, max(0, self._searched - 3))
+        size = len(self._buffer) if end is None else end.start()
+        if self._heads + size > MAX_HEAD:
             raise InvalidResponseError(error)
         if end is None:
+            self._searched = size
             return None
-        text = self._buffer[: end.start()].decode("latin-1").replace("\r\n", "\n")
+        text = self._buffer[:size].decode("latin-1").replace("\r\n", "\n")
         del self._buffer[: end.end()]
+        self._searched, self._heads = 0, self._heads + end.end()
         if _FORBIDDEN.search(text):
             raise InvalidResponseError("a header of the response has a control character")
+        if text.count("\n") >= MAX_LINES:
+            raise InvalidResponseError(f"the response has more than {MAX_LINES} lines of headers")
         return text.split("\n")
 
     def _start_body(self, *, is_persistent: bool) -> None:
@@ -155,11 +172,13 @@ class Response:
 
     def _read_chunk_header(self) -> bool:
         """Parse the size of the next chunk; return whether its line has arrived."""
-        end = self._buffer.find(b"\r\n")
+        end = self._buffer.find(b"\r\n", max(0, self._searched - 1))
         if end < 0:
-            if len(self._buffer) > MAX_HEAD:
+            self._searched = len(self._buffer)
+            if self._searched > MAX_HEAD:
                 raise InvalidResponseError("a chunk of the response has no size")
             return False
+        self._searched = 0
         found = _CHUNK_HEADER.fullmatch(self._buffer, 0, end)
         if found is None:
             raise InvalidResponseError("the size of a chunk is not a number")
@@ -167,6 +186,10 @@ class Response:
         del self._buffer[: end + 2]
         if size:
             self._left = size + 2
+            self._chunks += 1
+            self._chunked += size
+            if self._chunks > FREE_CHUNKS and self._chunked < MIN_CHUNK * self._chunks:
+                raise InvalidResponseError("the chunks of the response are too small")
         else:
             self._until = "trailers"
         return True

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
@@ -49,7 +50,7 @@ DEFAULT_BACKOFF = Backoff()
 settings_of = settings_parser(ProcessSettings)
 
 
-@lru_cache(maxsize=MAX_CACHED)
+@cached_by_text(MAX_CACHED)
 def _unsupervised(launcher: str) -> ProcessSettings:
     """Return settings, or raise ValueError if a field of theirs needs a supervisor."""
     settings = settings_of(launcher)

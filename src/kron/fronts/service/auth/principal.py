@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
+from kron.core.cache import cached_by_text
 from kron.core.errors import KronError
 from kron.core.fields import identity_fault, invalid_value
 
@@ -176,7 +176,7 @@ def workflow_prefix(user: str) -> str:
     return f"{escaped}."
 
 
-@lru_cache(maxsize=MAX_OWNERS)
+@cached_by_text(MAX_OWNERS)
 def owner_of(launcher: str) -> str | None:
     """Return the user who owns a schedule, from its stored launcher; None if it has no owner."""
     try:

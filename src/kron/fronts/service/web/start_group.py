@@ -7,11 +7,11 @@ their own.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from kron.app.budget import CpuBudget
 from kron.app.query import Query
+from kron.core.cache import cached_by_text
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.plan import UNUSABLE
@@ -132,7 +132,7 @@ async def _irregular(query: Query, wanted: JobFilter) -> list[StartGroup]:
     ]
 
 
-@lru_cache(maxsize=MAX_PROFILES)
+@cached_by_text(MAX_PROFILES)
 def tags_of(profile: str | None) -> tuple[str, ...]:
     """Return the tags of a schedule."""
     tags = profile_fields_of(profile)["tags"]

@@ -1,0 +1,51 @@
+"""Requests that need many times their size in memory, if the service lets them."""
+
+import json
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+import httpx
+import pytest
+
+from tests.abuse.attacks import SCHEDULE
+from tests.service.server import Process, serving
+
+pytestmark = pytest.mark.slow
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Process]]:
+    with serving(tmp_path_factory.mktemp("memory")) as (client, server):
+        # What is loaded with the first request.
+        client.post("/preview", json=SCHEDULE).raise_for_status()
+        yield client, server
+
+
+def test_a_long_name_around_many_values_is_not_written_for_each_of_them(
+    served: tuple[httpx.Client, Process],
+) -> None:
+    client, server = served
+    before = server.memory_bytes
+    # Each value once had a path of its own, with the name in it: 800 MB, and 100 GB for a document of 1 MB.
+    document = {"nodes": [{"id": "a", "type": "log"}], "user_id": "ann", "n" * 40_000: [0] * 20_000}
+    answer = client.put("/workflows/large/versions/1?dry_run=true", json=document)
+    assert answer.status_code == 200
+    assert server.memory_bytes - before < 100 * MIB
+
+
+def test_definitions_that_differ_do_not_stay_in_memory(served: tuple[httpx.Client, Process]) -> None:
+    client, server = served
+    first = date(2001, 1, 1)
+    dates = [str(first + timedelta(days=day)) for day in range(20_000)]
+    # Some are refused by their size, and some are valid; each once left fourteen megabytes, or one.
+    for number, count in enumerate([10_000] * 40 + [4_000] * 40):
+        constraints = {"avoid": {"dates": dates[number : number + count]}}
+        client.post(
+            "/preview",
+            content=json.dumps({**SCHEDULE, "constraints": constraints}),
+            headers={"content-type": "application/json"},
+        )
+        if number == 3:
+            before = server.memory_bytes
+    assert server.memory_bytes - before < 100 * MIB
