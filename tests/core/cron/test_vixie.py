@@ -3,7 +3,7 @@
 The facts come from running Debian 12's cron (3.0pl1-162) with libfaketime, by bench/crons.py.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -69,6 +69,21 @@ def test_a_reversed_day_leaves_the_other_day_field() -> None:
     line = parse_cron_line("0 0 9-3 * 1")
     assert not line.never
     assert [day for day in range(1, 8) if line.matches_day(datetime(2026, 6, day))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("0 0 9-3 * 1", "0 0 * * 1"),
+        ("0 0 1 * fri-mon", "0 0 1 * *"),
+        ("0 0 10-1*0 * 0", "0 0 * * 0"),
+    ],
+)
+def test_a_day_field_without_values_is_written_so_that_the_other_one_decides(text: str, written: str) -> None:
+    line = parse_cron_line(text)
+    assert str(line) == written
+    days = [datetime(2026, 6, 1) + timedelta(days=number) for number in range(60)]
+    assert [parse_cron_line(written).matches_day(day) for day in days] == list(map(line.matches_day, days))
 
 
 def starts(text: str, since: str, until: str) -> list[str]:

@@ -69,7 +69,9 @@ class CronLine:
 
     def __str__(self) -> str:
         """Return five fields that mean these times in every cron."""
-        return " ".join(map(str, self.fields))
+        minute, hour, day, month, weekday = map(str, self.fields)
+        # Where either day field may match, one without values leaves the other alone.
+        return " ".join((minute, hour, day or "*", month, weekday or "*"))
 
 
 def parse_cron_line(expression: str) -> CronLine:
