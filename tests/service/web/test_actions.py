@@ -245,7 +245,7 @@ def test_only_an_admin_sees_the_workers_and_every_caller_the_health_of_leases(se
     with signed_in(service, scope="admin") as admin:
         page = page_of(admin, "/ui/workers")
         assert "Leases: 1 worker with all 64 shards" in page.text
-        assert "none: its lock is held" in page.text
+        assert "none: it locks the file of the store" in page.text
         assert "/ui/workers" in page.links
     with signed_in(service) as browser:
         assert browser.get("/ui/workers").status_code == 403

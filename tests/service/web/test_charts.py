@@ -1,7 +1,7 @@
 """Charts of a schedule as values: the days of a year, durations, policies, windows and attempts."""
 
 import json
-import shlex
+import subprocess
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import replace
@@ -73,6 +73,7 @@ def test_dropped_periods_mark_their_days_and_count_as_many() -> None:
     year = year_of(counted({NOW: RunStatus.SUCCESS}, BERLIN), [dropped], BERLIN, NOW)
     assert [cell.look for cell in year.cells[-3:]] == ["miss", "miss", "ok"]
     assert year.summary == "48 missed, 1 success"
+    assert year.legend == [("miss", "48 missed"), ("ok", "1 success")]
     # A range longer than the chart costs no more than the chart.
     old = dropped._replace(first=first - 40_000 * DAY)
     assert all(cell.look == "miss" for cell in year_of([], [old], BERLIN, NOW).cells[:-1])
@@ -130,12 +131,16 @@ def test_a_window_shows_its_curve_the_rejected_candidates_and_the_chosen_one() -
     assert window_of(Job.from_dict({"identity": "job", "schedule": "0 * * * *"}), nominal) is None
 
 
-def test_the_command_of_a_certificate_recomputes_it() -> None:
-    proof = proof_of(WINDOWED, NOW // 1000)
-    echo, document, *rest = shlex.split(proof.command)
-    assert (echo, rest) == ("echo", ["|", "kron", "verify", "-"])
-    assert json.loads(document) == proof.document
-    verified = verify(json.loads(document))
+@pytest.mark.parametrize("identity", ["job", r"C:\new 'job' \"%s\" $HOME `id` !", "نسخة/日本"])
+def test_the_command_of_a_certificate_recomputes_it(identity: str) -> None:
+    job = Job.from_dict({**WINDOWED.to_dict(), "identity": identity})
+    proof = proof_of(job, NOW // 1000)
+    say, _, into = proof.command.rpartition(" | ")
+    assert into == "kron verify -"
+    # As it is typed: the shell must not read anything in it.
+    said = subprocess.run(["/bin/sh", "-c", say], capture_output=True, check=True).stdout
+    assert json.loads(said) == proof.document
+    verified = verify(json.loads(said))
     assert (verified.differences, verified.problems) == ((), ())
 
 

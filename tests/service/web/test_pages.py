@@ -27,6 +27,7 @@ HOSTILE = [
     "..",
     "{{ 7 * 7 }}{% raw %}",
     "gpj.\u202etxt \u2066x",
+    "early \u2069 end \u2067",
     "😀 ü/日本",
     "x" * 490,
 ]
@@ -49,6 +50,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def added(client: httpx.Client, name: str, **fields: object) -> None:
     answer = client.post("/schedules/upsert", json={**YEARLY, "schedule_id": name, **fields})
     assert answer.status_code == 200, answer.text
+
+
+def is_closed(text: str) -> bool:
+    """Say whether a text ends the isolates that it begins, and no other."""
+    depth = 0
+    for character in text:
+        depth += (character in "\u2066\u2067\u2068") - (character == "\u2069")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def page_of(client: httpx.Client, path: str, status: int = 200, /, **parameters: str) -> Webpage:
@@ -97,6 +108,36 @@ def test_the_overview_shows_the_next_run_and_the_state_of_a_schedule(client: htt
     rows = page.text.partition("look-paused")[2].partition("look-utc")[0]
     assert "UTC" not in rows
     assert len([time for time in times if "T" in time["datetime"]]) == 3
+
+
+def test_the_reason_of_a_pause_is_told_wherever_the_schedule_is(client: httpx.Client) -> None:
+    because = "the warehouse moves, ask Ann (OPS-4711)"
+    added(client, "held", cron_expr="0 9 * * *", tags=["nightly", "red"], description="Loads the orders.")
+    pause = {"schedule_id": "held", "paused": True, "reason": because}
+    client.post("/schedules/pause", json=pause).raise_for_status()
+    own = page_of(client, "/ui/schedule", id="held")
+    assert f"the schedule is resumed. Reason: {because}" in own.text
+    assert because in page_of(client, "/", search="held").text
+    assert f'title="Paused: {because}"' in client.get("/", params={"search": "held"}).text
+    # What it is, beside what happened to it.
+    assert "Loads the orders." in own.text
+    assert "/?tag=nightly" in own.links
+    definition, state = (
+        own.text.partition(" Definition ")[2].partition(" Effective policy")[0].split(" State ")
+    )
+    assert "tags nightly, red" in definition
+    assert "created_at" in state
+    assert "created_at" not in definition
+    # Fields without a value are not part of what a person reads.
+    assert "null" not in definition
+
+
+def test_a_schedule_that_never_starts_says_why(client: httpx.Client) -> None:
+    window, constraints = {"mode": "after", "duration": "1h"}, {"only": {"hours": [3]}}
+    added(client, "never", cron_expr="0 12 * * *", window=window, constraints=constraints)
+    page = page_of(client, "/ui/schedule", id="never")
+    assert "No period ahead starts: no time in their windows satisfies the constraints." in page.text
+    assert "Time in UTC Explain" in page.text
 
 
 def test_without_authentication_a_paused_schedule_names_no_caller(client: httpx.Client) -> None:
@@ -164,12 +205,16 @@ def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Clie
     assert parse_qs(urlsplit(link).query, strict_parsing=True) == {"id": [name]}
     assert re.fullmatch(r"[A-Za-z0-9/?=%._~-]+", link)
     own = page_of(client, link)
-    assert " ".join(name.split()) in own.text
+    # An end of an isolate that the name did not begin is left out.
+    assert " ".join(name.replace("\u2069", "").split()) in own.text
     for path in (link, "/"):
         scripts = {script["src"].partition("?")[0] for script in page_of(client, path).all("script")}
         assert scripts == {"/static/live.js", "/static/keys.js"}
         assert {image["alt"] for image in page_of(client, path).all("img")} == {""}
     story = page_of(client, "/ui/period", id=name, at="2031-01-01T00:00:00Z")
+    # What stands beside a name keeps its own direction.
+    for page in (own, story, *(page_of(client, path) for path in ("/", "/ui/now", "/ui/fleet", "/ui/audit"))):
+        assert [words for words in page.words if not is_closed(words)] == []
     assert "aiting for its fire time" in story.text
     answer = client.get(f"/schedules/{quote(name, safe='')}")
     assert name == ".." or answer.json()["schedule_id"] == name

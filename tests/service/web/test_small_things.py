@@ -6,9 +6,15 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from kron.core.plan.record import Result, RunKind, RunStatus
+from kron.fronts.service.web.attention import manual_of
 from kron.fronts.service.web.login import own_page
+from kron.fronts.service.web.render import closed
+from kron.fronts.service.web.timeline import HOUR, Drawn, Zoom, timeline_of, view_of
+from kron.fronts.service.web.view_models import reason_of
 from tests.service.server import serving
 from tests.service.web.test_pages import page_of
+from tests.service.web.test_timeline import NOW, a_run
 from tests.service.webpage import Webpage
 from tests.waiting import wait_for
 
@@ -136,3 +142,34 @@ def test_the_definition_of_a_schedule_is_a_live_part_of_its_page(client: httpx.C
 )
 def test_a_login_returns_to_pages_of_this_service_alone(target: str, page: str | None) -> None:
     assert own_page(target) == (target if page is None else page)
+
+
+def test_a_run_that_failed_without_an_error_says_how_it_ended() -> None:
+    lost = a_run(NOW, RunStatus.FAILED)._replace(result=Result.ORPHANED)
+    assert reason_of(lost) == "lost: its worker ended while it ran"
+    manual = manual_of(lost._replace(kind=RunKind.MANUAL))
+    assert manual == (lost.key, "lost: its worker ended while it ran")
+    assert reason_of(lost._replace(error="exit status 3")) == "exit status 3"
+
+
+def test_a_lane_says_that_its_schedule_is_stopped() -> None:
+    view = view_of(Zoom.DAY, NOW, NOW)
+    runs = [a_run(NOW - HOUR, RunStatus.FAILED)]
+    drawn = [Drawn("idle", stopped="paused"), Drawn("late", runs=runs, stopped="paused"), Drawn("other")]
+    summaries = {lane.label: lane.summary for lane in timeline_of(drawn, view, Zoom.DAY).lanes}
+    assert summaries == {"idle": "paused", "late": "paused, 1 failed", "other": "nothing in view"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("a\u2067b", "a\u2067b\u2069"),
+        ("a\u202eb\u2066c", "a\u202eb\u2066c\u2069\u202c"),
+        ("a\u2069b\u202cc", "abc"),
+        ("\u2066\u202ea\u2069b", "\u2066\u202ea\u2069b"),
+        ("\u202e\u2066a\u202cb", "\u202e\u2066ab\u2069\u202c"),
+    ],
+)
+def test_a_text_ends_the_directions_that_it_begins(text: str, expected: str) -> None:
+    assert closed(text) == expected

@@ -48,7 +48,7 @@ def test_a_column_has_its_worst_outcome_and_the_words_count_every_run() -> None:
     ]
     crowds = {crowd.look: crowd for crowd in picture.lanes[0].crowds}
     assert {look: crowd.path for look, crowd in crowds.items()} == {
-        "next": "M200 0h1v1h-1z", "ok": "M8 0h1v1h-1z", "miss": "M7 0h1v1h-1z",
+        "next": "M200 0h1v1h-1z", "ok": "M8 0h1v1h-1z", "miss": "M7 0h1v0.2h-1zM7 0.8h1v0.2h-1z",
     }  # fmt: skip
     assert crowds["ok"].title == "100 success"
     assert picture.load.peak == 90

@@ -9,7 +9,7 @@ from kron.core.time.instant import rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.web.time_text import PageTime, moment_of
 from kron.fronts.service.web.timeline import PROBLEM, SEVERITY, View, look_of
-from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
+from kron.fronts.service.web.view_models import OUTCOMES, reason_of, zone_of_job
 
 # How many problems are listed.
 MAX_PROBLEMS = 8
@@ -44,7 +44,7 @@ class FleetProblem(NamedTuple):
 
 def manual_of(run: RunRecord) -> tuple[str, str] | None:
     """Return the key and the error of a manual run; None for others."""
-    return (run.key, run.error or run.reason.sentence) if run.kind is RunKind.MANUAL else None
+    return (run.key, reason_of(run)) if run.kind is RunKind.MANUAL else None
 
 
 def problem_of(run: RunRecord) -> FleetProblem:

@@ -50,6 +50,8 @@ class YearMap(NamedTuple):
     cells: list[DayCell]
     months: list[tuple[int, str]]
     summary: str
+    # Its looks, the worst first, each with its number in words.
+    legend: list[tuple[str, str]]
 
 
 def midnights_of(zone: Zone, now: int) -> list[EpochSeconds]:
@@ -97,7 +99,8 @@ def year_of(counts: Sequence[RunCount], dropped: Sequence[RangeRecord], zone: Zo
         if (first + timedelta(weeks=week)).day <= 7
     ]
     total = sum((days[day] for day in shown), Counter())
-    return YearMap(cells, months, _words(total) or "no runs")
+    legend = [(look, _words({look: total[look]})) for look in _by_severity(total)]
+    return YearMap(cells, months, _words(total) or "no runs", legend)
 
 
 def _day(seconds: EpochSeconds, zone: Zone) -> date:
@@ -120,8 +123,13 @@ def _cell(day: date, days: Mapping[date, Counter[str]], first: date) -> DayCell:
 
 
 def _words(counts: Mapping[str, int]) -> str:
-    ordered = sorted(counts, key=SEVERITY.__getitem__, reverse=True)
-    return ", ".join(f"{counts[look]:,} {WORDS[look]}" if counts[look] else WORDS[look] for look in ordered)
+    return ", ".join(
+        f"{counts[look]:,} {WORDS[look]}" if counts[look] else WORDS[look] for look in _by_severity(counts)
+    )
+
+
+def _by_severity(counts: Mapping[str, int]) -> list[str]:
+    return sorted(counts, key=SEVERITY.__getitem__, reverse=True)
 
 
 # --- durations -----------------------------------------------------------------------------------
@@ -249,7 +257,8 @@ def proof_of(job: Job, nominal_time: EpochSeconds) -> Proof:
     """Return the certificate of a period."""
     document = decide_at(job, nominal_time).to_dict()
     text = json.dumps(document, separators=(",", ":"))
-    return Proof(document, f"echo {shlex.quote(text)} | kron verify -")
+    # Some shells' echo reads the backslashes of JSON.
+    return Proof(document, f"printf %s {shlex.quote(text)} | kron verify -")
 
 
 def window_of(job: Job, nominal_time: EpochSeconds) -> WindowChart | None:

@@ -298,7 +298,7 @@ class Pages:
             entries += [dropped_entry(one, zone, now) for one in runs.dropped]
             return Detail(
                 row,
-                definition_of(fields),
+                *definition_of(fields),
                 fields,
                 listed.job.deleted_at is not None,
                 coming_of(state, now),

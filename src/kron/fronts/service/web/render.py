@@ -40,6 +40,9 @@ HEADERS = {
 }
 # An instant in a document: RFC 3339 in UTC.
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+# Characters that begin a direction of text, each with the one that ends it, and the end of an isolate.
+PDI, PDF = "\u2069", "\u202c"
+DIRECTIONS = {**dict.fromkeys("\u2066\u2067\u2068", PDI), **dict.fromkeys("\u202a\u202b\u202d\u202e", PDF)}
 # Fields of a form that are read.
 MAX_FIELDS = 10
 IMMUTABLE = "public, max-age=31536000, immutable"
@@ -84,6 +87,8 @@ def _environment() -> Environment:
         "prose": prose,
         "instant": instant_of,
         "told": told,
+        "closed": closed,
+        "filled": filled,
         "json": partial(json.dumps, ensure_ascii=False),
     }
     environment.tests["instant"] = is_instant
@@ -116,13 +121,37 @@ def told(context: Context, text: str, zone: Zone | None = None) -> Markup:
 
     They are in a zone, such as that of the sentence's schedule, or in the page's.
     """
-    whole, html, end = text[:1].upper() + text[1:], Markup(), 0
+    whole, html, end = closed(text[:1].upper() + text[1:]), Markup(), 0
     for found in INSTANT.finditer(whole):
         time = moment_of_text(found[0], context["now"], zone or context.get("zone"))
         shown = Markup('<time datetime="{}" title="{}">{}</time>').format(time.iso, time.utc, time.local)
         html += escape(whole[end : found.start()]) + shown
         end = found.end()
     return html + escape(whole[end:])
+
+
+def closed(value: object) -> str:
+    """Return a text that ends the directions that it begins, so that what stands beside it keeps its own.
+
+    The element <bdi> ends only one isolate: a name with another would turn the words that follow it.
+    """
+    parts, ends = list[str](), list[str]()
+    for character in str(value):
+        if character in (PDI, PDF):
+            # An end without a beginning would end that of the element. That of an isolate ends all inside it.
+            if character not in ends or (character == PDF and ends[-1] != PDF):
+                continue
+            while ends.pop() != character:
+                pass
+        elif character in DIRECTIONS:
+            ends.append(DIRECTIONS[character])
+        parts.append(character)
+    return "".join([*parts, *reversed(ends)])
+
+
+def filled(document: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the fields of a document that have a value."""
+    return {name: value for name, value in document.items() if value not in (None, {}, [], "")}
 
 
 def is_instant(value: object) -> bool:

@@ -21,6 +21,7 @@ from kron.fronts.service.web.timeline import (
     coming_of,
     timeline_of,
 )
+from kron.fronts.service.web.view_models import stopped_by
 
 # Runs that are read for all lanes together.
 MAX_RUNS = 5_000
@@ -97,7 +98,7 @@ class _Records:
     def _drawn(self, job: JobRecord, budget: CpuBudget) -> Drawn:
         name = job.identity
         runs = list(self._runs[name].values())
-        one = Drawn(name, runs, self._dropped.get(name, ()))
+        one = Drawn(name, runs, self._dropped.get(name, ()), stopped=stopped_by(job))
         try:
             state = self._states.get(name, JobState(job))
             coming = coming_of(state, self._view, is_spent=lambda: budget.is_spent)

@@ -50,6 +50,18 @@ SEVERITY = {
 }
 # From this severity on, a lane has a problem.
 PROBLEM = SEVERITY["skip"]
+# What a column of each look covers of the height of a crowded lane: parts from the top, each with its height.
+# The look is known without its colour; others cover all of it.
+SHAPES = {
+    "bad": ((0, 0.4), (0.6, 0.4)),
+    "miss": ((0, 0.2), (0.8, 0.2)),
+    "none": ((0.4, 0.2),),
+    "skip": ((0.5, 0.5),),
+    "stop": ((0.8, 0.2),),
+    "run": ((0, 0.5),),
+    "sent": ((0, 0.5),),
+}
+WHOLE = ((0, 1),)
 WORDS = dict(LOOKS.values()) | {"next": "upcoming"}
 NO_TAG = "no tag"
 # A label closer to an edge than this, in percent, would leave the picture.
@@ -229,6 +241,8 @@ class Drawn(NamedTuple):
     dropped: Sequence[RangeRecord] = ()
     coming: ComingStarts = NOTHING
     windows: Sequence[tuple[int, int]] = ()
+    # What keeps it from starting, such as "paused".
+    stopped: str = ""
 
 
 class Single(NamedTuple):
@@ -346,10 +360,11 @@ def _lane(one: Drawn, view: View, left: int) -> Lane:
     if not is_crowded:
         marks += _coming_marks(one)
     worst = max(counts, key=SEVERITY.__getitem__, default="wait")
+    shown = [summary_of(counts, ahead)] if counts or ahead or not one.stopped else []
     return Lane(
         one.name,
         1,
-        summary_of(counts, ahead),
+        ", ".join([*filter(None, [one.stopped]), *shown]),
         worst if SEVERITY[worst] >= PROBLEM else "none",
         [] if is_crowded else [_single(mark, view) for mark in marks],
         crowds_of(_worst_looks(marks, view), counts, coming) if is_crowded else [],
@@ -419,20 +434,22 @@ def crowds_of(looks: Mapping[int, str], counts: Mapping[str, int], coming: Mappi
         by_look[looks.get(column, "next")].append(column)
     total = {**counts, "next": sum(coming.values())}
     return [
-        Crowd(look, _path(columns), f"{total[look]:,} {WORDS[look]}")
+        Crowd(look, _path(columns, SHAPES.get(look, WHOLE)), f"{total[look]:,} {WORDS[look]}")
         for look, columns in sorted(by_look.items(), key=lambda item: SEVERITY[item[0]])
     ]
 
 
-def _path(columns: Iterable[int]) -> str:
-    """Return rectangles over some columns; adjacent ones are one rectangle."""
+def _path(columns: Iterable[int], parts: Sequence[tuple[float, float]]) -> str:
+    """Return rectangles over some columns, one for each part of the height; adjacent ones are one."""
     pieces: list[list[int]] = []
     for column in sorted(columns):
         if pieces and sum(pieces[-1]) == column:
             pieces[-1][1] += 1
         else:
             pieces.append([column, 1])
-    return "".join(f"M{start} 0h{width}v1h-{width}z" for start, width in pieces)
+    return "".join(
+        f"M{start} {top:g}h{width}v{height:g}h-{width}z" for start, width in pieces for top, height in parts
+    )
 
 
 def _stretches(one: Drawn, view: View) -> Iterator[LaneBar]:

@@ -18,7 +18,7 @@ from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import DataInterval
 from kron.core.plan.step import JobState
-from kron.core.plan.why import Explanation
+from kron.core.plan.why import RESULTS, Explanation
 from kron.core.time.instant import DAY, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import (
@@ -54,6 +54,9 @@ IN_HEADING = (
     "timezone",
     "updated_at",
 )
+# Fields of what happened to a schedule, beside its definition; a pause is told at the top of the page.
+OF_STATE = ("failures", "last_start_at", "last_success_at", "last_failure_at", "created_at")
+OF_PAUSE = ("paused", "paused_because", "paused_until", "suspended")
 # The chart of a day has this many columns, each of this many seconds.
 PARTS = 96
 PART_S = DAY // PARTS
@@ -146,6 +149,8 @@ class Row(NamedTuple):
     spark: list[SparkBar]
     day: Day
     stopped: str
+    # Why it is paused, if somebody said so.
+    because: str = ""
 
 
 class Overview(NamedTuple):
@@ -184,10 +189,11 @@ class HistoryRow(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """A schedule's page; `definition` has the fields that differ from their defaults."""
+    """A schedule's page; `definition` and `state` have the fields that differ from their defaults."""
 
     row: Row
     definition: Document
+    state: Document
     fields: Document
     is_deleted: bool
     coming: list[Coming]
@@ -268,7 +274,8 @@ def row_of(listed: FoundJob, state: JobState, following: NextStart, newest: list
         marks[-MARKS:],
         spark_of(newest, marks),
         day_of(state, now),
-        _stopped_by(job),
+        stopped_by(job),
+        reason_of_pause(job),
     )
 
 
@@ -290,7 +297,13 @@ def spark_of(newest: list[RunRecord], marks: list[OutcomeMark]) -> list[SparkBar
     ]
 
 
-def _stopped_by(job: JobRecord) -> str:
+def reason_of_pause(job: JobRecord) -> str:
+    """Return why a schedule is paused, in the words of who paused it; empty for none."""
+    because = job.paused_because if job.paused else None
+    return "" if because in (None, BY_HAND) else str(because)
+
+
+def stopped_by(job: JobRecord) -> str:
     """Return what stops a schedule, for people; nothing if it is active."""
     flags = {"paused": job.paused, "suspended": job.suspended}
     return ", ".join(word for word, flag in flags.items() if flag)
@@ -300,23 +313,25 @@ def damaged_row(job: JobRecord, fault: str) -> Row:
     """Return a schedule whose record cannot be read, so that it does not hide the others."""
     badge = Badge("bad", "damaged", fault)
     return Row(
-        job.identity, "Unreadable record", "", "", None, 0, [badge], [], [], Day([], 0), _stopped_by(job)
+        job.identity, "Unreadable record", "", "", None, 0, [badge], [], [], Day([], 0), stopped_by(job)
     )
 
 
 def uncomputed_row(job: JobRecord, reason: str) -> Row:
     """Return a schedule whose next start is not computed, so that the others are shown in time."""
     badge = Badge("wait", "not computed", reason)
-    return Row(job.identity, "", "", "", None, 0, [badge], [], [], Day([], 0), _stopped_by(job))
+    return Row(job.identity, "", "", "", None, 0, [badge], [], [], Day([], 0), stopped_by(job))
 
 
-def definition_of(fields: Document) -> Document:
-    """Return the fields of a schedule that differ from their defaults."""
-    return {
+def definition_of(fields: Document) -> tuple[Document, Document]:
+    """Return the fields of a schedule's definition and of its state that differ from their defaults."""
+    shown = {
         name: value
         for name, value in fields.items()
-        if name not in IN_HEADING and value is not None and value != DEFAULTS.get(name)
+        if name not in (*IN_HEADING, *OF_PAUSE) and value is not None and value != DEFAULTS.get(name)
     }
+    state = {name: value for name, value in shown.items() if name in OF_STATE}
+    return {name: value for name, value in shown.items() if name not in state}, state
 
 
 def coming_of(state: JobState, now: int) -> list[Coming]:
@@ -349,8 +364,8 @@ def badges_of(job: JobRecord, open_runs: list[RunRecord], following: NextStart) 
         return [Badge("stop", "deleted", "Deleted; its history is kept")]
     badges = []
     if job.paused:
-        because = job.paused_because
-        title = "Paused manually" if because in (None, BY_HAND) else f"Paused: {because}"
+        because = reason_of_pause(job)
+        title = f"Paused: {because}" if because else "Paused manually"
         badges.append(Badge("wait", "paused", title))
     if job.suspended:
         badges.append(Badge("wait", "suspended", "Suspended by its definition (policy.suspend)"))
@@ -465,7 +480,7 @@ def dropped_entry(dropped: RangeRecord, zone: Zone, now: int) -> HistoryRow:
 
 def mark_of(run: RunRecord, nominal: PageTime) -> OutcomeMark:
     """Return the outcome of a run."""
-    (look, word), reason = WAITING if run.waits_for_retry else LOOKS[run.status], _reason(run)
+    (look, word), reason = WAITING if run.waits_for_retry else LOOKS[run.status], reason_of(run)
     period_id = rfc3339(run.nominal_time) if run.kind is RunKind.PERIOD else None
     return OutcomeMark(look, word, reason, f"{nominal.local}: {_titled(word, reason)}", period_id)
 
@@ -475,10 +490,12 @@ def _titled(word: str, reason: str) -> str:
     return reason if reason.startswith(f"{word}:") else f"{word}, {reason}"
 
 
-def _reason(run: RunRecord) -> str:
-    """Return the reason of a run's status: the error of a failed one, the retry of a successful one."""
+def reason_of(run: RunRecord) -> str:
+    """Return the reason of a run's status: how a failed one ended, the retry of a successful one."""
     if run.status is RunStatus.FAILED and run.error:
         return f"{sentence_of(run)}: {run.error}" if run.waits_for_retry else run.error
+    if run.status is RunStatus.FAILED and not run.waits_for_retry and run.result is not None:
+        return RESULTS[run.result]
     if run.waits_for_retry:
         return sentence_of(run)
     if run.status is RunStatus.SUCCESS and run.reason is Reason.RETRY:
