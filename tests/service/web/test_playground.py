@@ -11,7 +11,7 @@ import kron
 from kron.cli.support.job_file import load_jobs
 from kron.core.cron.crontab import parse_crontab
 from kron.core.time.instant import rfc3339
-from kron.fronts.operator.resource import document_of, kronjob_of
+from kron.fronts.operator.dry_run import planned_jobs, read_manifests
 from kron.fronts.service.web.playground import Playground, Typed, playground_of
 
 NOW = int(datetime(2026, 3, 27, 12, 0, 0, tzinfo=UTC).timestamp()) * 1000
@@ -59,20 +59,15 @@ def test_every_copy_is_the_same_definition() -> None:
         "CRON_TZ=Europe/Berlin",
         "30 2 * * * /usr/local/bin/my-job",
     ]
-    manifest = yaml.safe_load(text["Kubernetes"])
-    manifest["metadata"] |= {"namespace": "default", "uid": "1", "resourceVersion": "1"}
-    fields = document_of(kronjob_of(manifest), {})
-    operated = kron.Job.from_dict({**fields, "identity": "my-job"})
-    own = kron.Job.from_dict(document)
-    assert (operated.schedule, operated.window, operated.distribution, operated.constraints) == (
-        own.schedule, own.window, own.distribution, own.constraints,
-    )  # fmt: skip
+    (manifest,) = read_manifests([yaml.safe_load(text["Kubernetes"])])
+    assert manifest.job == kron.Job.from_dict(document)
 
 
 @pytest.mark.parametrize(
     "typed",
     [
         Typed("30 2 * * mon-fri", "Europe/Berlin", "2h", "around", "normal"),
+        WHOLE,
         Typed("CRON_TZ=Asia/Tokyo 5-59/20 22-2 * jan-mar *"),
         Typed("H 3 * * sun"),
         Typed("0 9 1,15 * fri", "America/New_York"),
@@ -86,11 +81,17 @@ def test_every_copy_that_is_read_back_has_the_same_starts(typed: Typed, tmp_path
     for name, file in (("YAML", "jobs.yaml"), ("JSON", "jobs.json")):
         (tmp_path / file).write_text(text[name])
         (job,) = load_jobs(str(tmp_path / file))
-        assert next_times(job.schedule, len(periods)) == periods
         decisions = [kron.decide(job, datetime.fromisoformat(period)).to_dict() for period in periods]
         assert [each["chosen_time"] for each in decisions] == [each.fires.iso for each in shown.coming]
-    (entry,) = parse_crontab(text["crontab"])
-    assert next_times(kron.Schedule(entry.expression, entry.timezone), len(periods)) == periods
+    manifests = read_manifests([yaml.safe_load(text["Kubernetes"])])
+    planned = [each.to_dict() for each in planned_jobs(manifests, NOW // 1000 + 1, len(periods))]
+    assert [each["nominal_time"] for each in planned] == periods
+    assert [each["chosen_time"] for each in planned] == [each.fires.iso for each in shown.coming]
+    # A crontab has no constraints, and says so.
+    if not typed.constraints:
+        assert next_times(job.schedule, len(periods)) == periods
+        (entry,) = parse_crontab(text["crontab"])
+        assert next_times(kron.Schedule(entry.expression, entry.timezone), len(periods)) == periods
 
 
 def next_times(schedule: kron.Schedule, count: int) -> list[str]:

@@ -173,13 +173,12 @@ def _crontab(job: Job, *, changes: bool) -> str:
 
 
 def _manifest(document: Document) -> Document:
-    """Return a KronJob; the fields that can be typed have the same words there."""
+    """Return a KronJob; its identity is kept, because that of a KronJob without one has its namespace."""
     container = {"name": IDENTITY, "image": "registry.example/my-job:1"}
     template = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
-    fields = {name: value for name, value in document.items() if name != "identity"}
     return {
         "apiVersion": KRONJOBS.api_version,
         "kind": KRONJOBS.kind,
         "metadata": {"name": IDENTITY},
-        "spec": {**fields, "jobTemplate": template},
+        "spec": {**document, "jobTemplate": template},
     }
