@@ -9,7 +9,7 @@ from kron.core.plan.step import Ownership
 from kron.core.time.instant import datetime_of
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
-from tests.engine_stage import HOUR, MINUTE, Stage, stage_on
+from tests.engine_stage import HOUR, MINUTE, SPACE, Stage, stage_on
 
 JOB = Job.from_dict(
     {
@@ -61,8 +61,13 @@ async def test_the_owner_after_a_crash_changes_no_chosen_time() -> None:
     await store.close()
 
 
-class LostStore(SqliteStore):
-    """A store whose leases have an end, and that refuses to renew them: another owner has taken over."""
+class FiniteStore(SqliteStore):
+    """A store whose leases have an end, and whose renewals fail."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self.renewals = 0
+        self._failure = failure
 
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
@@ -73,14 +78,26 @@ class LostStore(SqliteStore):
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        raise OwnedError(namespace=ownership.namespace, owner="other")
+        self.renewals += 1
+        raise self._failure
 
 
 async def test_an_engine_ends_when_a_renewal_finds_that_its_lease_is_lost() -> None:
     """Otherwise an engine without due jobs would look as if it ran, with no lease and no renewal."""
-    store = LostStore()
+    store = FiniteStore(OwnedError(namespace=SPACE, owner="other"))
     async with stage_on(store) as stage:
         await stage.run()
         await stage.advance(MINUTE)
         assert stage.engine.health.state == "lost"
+    await store.close()
+
+
+async def test_an_engine_whose_renewal_fails_by_its_own_mistake_says_so_and_lets_the_lease_lapse() -> None:
+    store = FiniteStore(AssertionError("our own mistake"))
+    async with stage_on(store) as stage:
+        await stage.run()
+        await stage.advance(MINUTE)
+        health = stage.engine.health
+        assert (health.state, health.error) == ("failed", "AssertionError: our own mistake")
+        assert store.renewals == 1
     await store.close()

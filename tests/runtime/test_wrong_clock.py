@@ -275,6 +275,29 @@ async def test_an_instant_of_another_process_within_the_lookahead_starts_nothing
     assert stage.starts() == [1]
 
 
+async def test_a_period_before_the_present_whose_window_is_open_starts_in_it(stage: Stage) -> None:
+    """It was missed only because the clock was ahead; its chosen time is still to come."""
+    window = {
+        "window": {"mode": "after", "duration": "50m"},
+        "distribution": {"name": "skewLate", "shape": 9},
+    }
+    policy = {"deadline": "10m", "catchup": "none"}
+    job = {"identity": "job", "schedule": "5 * * * *", **window, "policy": policy}
+    await stage.add(Job.from_dict(job))
+    await stage.run()
+    await stage.until(NOON + 6 * MINUTE)
+    (planned,) = await stage.runs()
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + MINUTE)
+    assert (await ledger(stage))[5] == "MISSED"
+    stage.clock.jump_to(NOON + 7 * MINUTE)
+    await stage.until(NOON + 12 * MINUTE)
+    assert stage.starts() == []
+    await stage.until(NOON + HOUR)
+    (run, *_) = await stage.runs()
+    assert (run.nominal_time, run.fire_time, run.status) == (NOON_S + 300, planned.fire_time, "SUCCESS")
+
+
 async def test_executions_that_end_after_the_correction_are_recorded(stage: Stage) -> None:
     await stage.add(job_of(overlap="skip", run_timeout="10m"))
     stage.launcher.then("job")

@@ -12,6 +12,7 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.job.seed import jitter_of
+from kron.core.plan.compiled import handled_of
 from kron.core.plan.record import ReopenedRecord, RunStatus
 from kron.core.plan.registration import edit
 from kron.core.plan.rewind import NOTHING, cursor_at, rewind
@@ -165,6 +166,7 @@ def test_periods_that_ran_ahead_stay_handled_after_an_edit() -> None:
     assert started(world) == [60, 120]
     world.come_back(START + 5 * MINUTE)
     world.edit(job)
+    assert handled_of(world.job.handled) == tuple((nth(minute), nth(minute)) for minute in (60, 120))
     world.advance(3 * HOUR)
     assert sorted(started(world)) == list(range(6, 186)), "each once, 60 and 120 ahead of their time"
     world.records()
