@@ -35,7 +35,8 @@ MAP, REPORT = CACHE / "map.json", CACHE / "report.json"
 ROOMS = ("app", "stores", "launchers", "fronts/service/auth")
 # The tests that run these rooms; the fast tier of each.
 TESTS = ["tests/app", "tests/stores", "tests/launchers", "tests/service", "tests/runtime", "tests/telemetry",
-         "tests/embed", "tests/cli/test_token.py", "tests/cli/test_service.py"]  # fmt: skip
+         "tests/embed", "tests/kubernetes", "tests/fronts", "tests/cli/test_token.py",
+         "tests/cli/test_service.py"]  # fmt: skip
 FAST_TIER = ("-m", "not slow", "--hypothesis-profile=fast")
 # Tests of one mutant take at most this long by the map; the shortest come first.
 MAX_TESTS_S = 40.0

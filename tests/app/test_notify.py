@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kron.app.notify.channel import parse_channels
+from kron.app.notify.channel import EmailChannel, parse_channels
 from kron.app.notify.sender import BACKOFF, MAX_SENDING, NotifyOptions, Sender
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
@@ -177,6 +177,23 @@ async def test_why_says_what_was_sent_what_failed_and_what_waits(stage: Stage) -
     assert explanation.code not in NOTICE_CODES
 
 
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ("smtp://mail.example.com", ("smtp", "mail.example.com", 587)),
+        ("smtps://mail.example.com", ("smtps", "mail.example.com", 465)),
+        ("smtp://[::1]:25", ("smtp", "::1", 25)),
+    ],
+)
+def test_a_mail_server_has_the_usual_port_unless_it_names_one(
+    server: str, expected: tuple[str, str, int]
+) -> None:
+    channel = {"kind": "email", "server": server, "from": "k@e.com", "to": "a@e.com"}
+    made = parse_channels({"ops": channel})["ops"]
+    assert isinstance(made, EmailChannel)
+    assert made.address == expected
+
+
 async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:
     async with http_sink() as sink, stage.sending({}):
         await stage.write(a_notice(target=f"slack+{sink.url}/T0", detail="<b> & c"))
@@ -291,6 +308,10 @@ async def test_targets_of_one_owner_that_hang_delay_no_other_owner(stage: Stage)
             )
             await stage.write(*notices)
         await until(lambda: len(stuck.requests) == MAX_SENDING)
+        assert [len([each for each in stuck.requests if f"/{owner}" in each.line]) for owner in (1, 2)] == [
+            5,
+            5,
+        ]
         await stage.write(a_notice(1, f"{sink.url}/cem", identity="cem/yearly"))
         await until(lambda: sink.requests)
         assert len(stuck.requests) == MAX_SENDING

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kron.app.output import KeptOutput, RunOutputs, displaced_outputs
 from kron.core.plan.record import RunRecord
+from kron.launchers.process.host import boot_of
 from kron.launchers.process.supervisor.record import write_record
 from tests.launchers.ear import a_launch
 from tests.strategies import law
@@ -43,6 +44,16 @@ async def test_outputs_go_with_the_records_of_their_runs(tmp_path: Path) -> None
     assert [path.exists() for path in (kept, gone, running)] == [True, False, True]
     assert not gone.with_suffix(".run").exists()
     assert kept.with_suffix(".run").exists()
+
+
+def test_a_run_without_a_record_has_the_output_of_its_files(tmp_path: Path) -> None:
+    outputs, run = RunOutputs(tmp_path, max_bytes=1_000), a_run("aa1")
+    assert outputs.read(run, 1) is None
+    (tmp_path / boot_of()).mkdir()
+    (tmp_path / boot_of() / "aa1.1.out").write_bytes(b"so far")
+    running = outputs.read(run, 1)
+    assert running is not None
+    assert (running.text, running.ended) == (b"so far", False)
 
 
 async def test_the_oldest_outputs_go_when_all_take_too_much(tmp_path: Path) -> None:

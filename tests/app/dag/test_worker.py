@@ -3,18 +3,26 @@
 import asyncio
 import json
 import sys
+import time
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from kron.app.dag.task_call import TaskContext
-from kron.core.dag.record import AttemptOutcome, DagRunStatus
-from kron.dag_ports import DagStore
+from kron.app.dag.worker import STORE_BACKOFF, DagWorker, DagWorkerOptions
+from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus
+from kron.core.errors import StoreError
+from kron.dag_ports import DagClaimRequest, DagStore
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.spec import KubernetesOptions
 from kron.launchers.spec import LauncherConfig
+from kron.stores.dag import DagTables
+from kron.stores.sqlite.dag import SqliteDatabase
+from kron.stores.sqlite.file import MEMORY
+from kron.testing import SimulatedClock
 from tests.app.dag.house import House, node
 from tests.kubernetes.api_server import ApiServer
 from tests.waiting import until
@@ -68,8 +76,9 @@ async def test_tasks_that_never_end_leave_slots_to_other_users(dags: DagStore, t
         ended.append(context.run_id)
 
     many = [node(f"t{number}", function="hang") for number in range(20)]
-    for user in ("ann", "bob"):
+    for user in ("ann", "bob", "dan"):
         await house.orchestrator.put_version(f"{user}.endless", 1, {"nodes": many}, user_id=user)
+    for user in ("ann", "bob"):
         await house.start(f"{user}.endless")
     await house.orchestrator.put_version("cem.short", 1, {"nodes": [node("quick")]}, user_id="cem")
     worker = house.worker({"hang": hang, "quick": quick}, slots=4)
@@ -80,6 +89,10 @@ async def test_tasks_that_never_end_leave_slots_to_other_users(dags: DagStore, t
     runs = [await house.start("cem.short", day) for day in ("2026-01-01", "2026-01-02")]
     await until(lambda: ended == runs)
     await until(lambda: worker.executing == 4)
+    await house.start("dan.endless")
+    await until(lambda: worker.executing > 4)
+    beyond = Counter(each.claim.run.user_id for each in worker._executions.values())
+    assert beyond == {"ann": 2, "bob": 2, "dan": 1}
     released.set()
     worker.stop()
     await running
@@ -268,6 +281,24 @@ async def test_a_process_outlives_its_worker_and_the_next_one_resumes_it(
     assert (attempt.attempt, attempt.outcome, attempt.output) == (1, "success", "began\nover\n")
 
 
+async def test_a_process_that_another_worker_has_resumed_is_left_alone(house: House, tmp_path: Path) -> None:
+    gate, out = tmp_path / "gate", tmp_path / "out"
+    command = f"while [ ! -e {gate} ]; do sleep 0.02; done; touch {out}"
+    await house.put({"id": "a", "type": "process", "command": command})
+    await house.start()
+    worker = house.worker(name="first", lease=timedelta(seconds=1))
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker.executing == 1)
+    later = 1000 * int(time.time() + 3600)
+    (resumed,) = await house.store.claim(DagClaimRequest("second", later, 2 * later, 1))
+    assert (resumed.task.attempt, resumed.task.worker) == (1, "second")
+    await until(lambda: worker.executing == 0)
+    gate.touch()
+    await until(out.exists)
+    worker.stop()
+    await running
+
+
 async def test_no_task_of_a_paused_dag_starts(house: House) -> None:
     async def fine(_: TaskContext) -> None:
         return None
@@ -305,3 +336,39 @@ async def test_a_task_may_be_a_job_of_a_cluster(house: House) -> None:
         await working
     assert await house.statuses(run_ids[0]) == {"extract": "success", "load": "success", "other": "failed"}
     assert set((await house.statuses(run_ids[1])).values()) == {"success"}
+
+
+class AwayStore(DagTables):
+    """A store in memory that fails while it `is_away`; `asked` holds the seconds at which it was asked."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(SqliteDatabase(MEMORY))
+        self.is_away = False
+        self.asked: list[float] = []
+        self._clock = clock
+
+    async def claim(self, request: DagClaimRequest) -> list[DagClaim]:
+        self.asked.append(self._clock.monotonic())
+        if self.is_away:
+            raise StoreError("it is away")
+        return await super().claim(request)
+
+
+async def test_a_worker_asks_a_store_that_fails_less_and_less_often_until_it_answers(tmp_path: Path) -> None:
+    clock = SimulatedClock(datetime(2026, 6, 1, tzinfo=UTC))
+    store = AwayStore(clock)
+    tick = timedelta(minutes=1)
+    worker = DagWorker(store, DagWorkerOptions(name="w", tick=tick, functions={}), clock)
+    running = asyncio.create_task(worker.run())
+    expected = [int(1000 * (STORE_BACKOFF.delay_after("w", number) or 10)) / 1000 for number in range(1, 7)]
+    for _ in range(2):
+        store.is_away = True
+        store.asked.clear()
+        await clock.advance_to(clock.now() + tick + timedelta(seconds=sum(expected)))
+        waits = [round(after - before, 3) for before, after in pairwise(store.asked)]
+        assert waits[:6] == expected
+        store.is_away = False
+        await clock.advance_to(clock.now() + tick)
+    worker.stop()
+    await running
+    await store.close()
