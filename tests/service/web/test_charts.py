@@ -20,6 +20,7 @@ from kron.core.time.instant import DAY
 from kron.core.time.zone import Zone, zone_of
 from kron.fronts.service.web.charts import (
     COLUMNS,
+    SCALE_WIDTH,
     WEEKS,
     attempts_chart,
     midnights_of,
@@ -90,6 +91,8 @@ def test_slow_executions_are_marked_between_the_lines_of_two_percentiles() -> No
     assert (trend.p50, trend.p95, trend.slow) == (1000, 1000, 1)
     assert [point.is_slow for point in trend.points] == [True, *[False] * 39]
     assert trend.points[0].y < trend.p95_y <= trend.p50_y
+    # The labels of the scale stand beside the points.
+    assert all(SCALE_WIDTH < point.x < 100 for point in trend.points)
     assert trend_of(runs[:4]) is None
 
 

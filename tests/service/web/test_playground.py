@@ -10,6 +10,7 @@ import yaml
 import kron
 from kron.cli.support.job_file import load_jobs
 from kron.core.cron.crontab import parse_crontab
+from kron.core.lint.lint import lint_policy
 from kron.core.time.instant import rfc3339
 from kron.fronts.operator.dry_run import planned_jobs, read_manifests
 from kron.fronts.service.web.playground import Playground, Typed, playground_of
@@ -83,6 +84,8 @@ def test_every_copy_that_is_read_back_has_the_same_starts(typed: Typed, tmp_path
         (job,) = load_jobs(str(tmp_path / file))
         decisions = [kron.decide(job, datetime.fromisoformat(period)).to_dict() for period in periods]
         assert [each["chosen_time"] for each in decisions] == [each.fires.iso for each in shown.coming]
+    # Nobody is handed a definition that kron lint warns of.
+    assert lint_policy(job.policy, json.loads(text["JSON"])["jobs"][0]["policy"]) == []
     manifests = read_manifests([yaml.safe_load(text["Kubernetes"])])
     planned = [each.to_dict() for each in planned_jobs(manifests, NOW // 1000 + 1, len(periods))]
     assert [each["nominal_time"] for each in planned] == periods

@@ -28,6 +28,8 @@ WEEKS, CELL = 53, 14
 MAX_TREND, MIN_TREND = 120, 5
 # An execution is slow if it took longer than the 95th percentile and this many medians.
 SLOW = 2
+# The part of that chart's width that is left to the labels of its scale, in percent.
+SCALE_WIDTH = 12
 # The columns of a window's chart, and the numbers that are drawn for its curve.
 COLUMNS, SAMPLES = 96, 4_800
 
@@ -175,7 +177,7 @@ def trend_of(runs: Sequence[RunRecord]) -> Trend | None:
 
     points = [
         Took(
-            round(100 * (number + 0.5) / len(ended), 2),
+            round(SCALE_WIDTH + (100 - SCALE_WIDTH) * (number + 0.5) / len(ended), 2),
             y(length),
             look_of(run),
             length > p95 and length > SLOW * p50,

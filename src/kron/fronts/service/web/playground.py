@@ -31,6 +31,8 @@ MODES, DISTRIBUTIONS = [mode.value for mode in WindowMode], list(KINDS)
 EXAMPLE = "30 2 * * mon-fri"
 IDENTITY = "my-job"
 COMMAND = "/usr/local/bin/my-job"
+# Without a deadline a job of a file misses a start that is a second late, of which kron lint warns.
+POLICY = {"deadline": "10m"}
 
 
 class Typed(NamedTuple):
@@ -108,6 +110,7 @@ def _document(typed: Typed, problems: list[Problem]) -> Document:
         document["distribution"] = {"name": typed.distribution, **parameters}
     if typed.constraints:
         document["constraints"] = _read("constraints", typed.constraints, problems)
+    document["policy"] = POLICY
     return document
 
 
