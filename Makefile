@@ -133,6 +133,11 @@ protections: $(VENV)/.dev .cache/tmp ## remove each protection of the threat mod
 	@$(SAY) "testing copies of the source without one protection each, some twenty minutes ..."
 	@$(BIN)/python -m tests.abuse.protections $(ARGS)
 
+.PHONY: planted
+planted: $(VENV)/.dev .cache/tmp ## put faults that tests have to notice into a copy of Kron, one at a time; their tests must fail (ARGS="--only backfill")
+	@$(SAY) "testing copies of the source with one fault each, some twenty minutes ..."
+	@$(BIN)/python -m tools.faults $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.dev .cache/tmp ## check that the simulator detects each of a list of injected bugs
 	@$(SAY) "simulating copies of the source with one bug each, a few minutes ..."

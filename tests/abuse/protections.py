@@ -4,45 +4,14 @@ The table of these rows is in `docs/explanation/threat-model.md`.
 """
 # ruff: noqa: E501 - the words of the source stand as they are there
 
-import argparse
-import os
-import shutil
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.planted import ROOT, Planted, page_table, parsed, try_each, write_table
+
 PAGE = ROOT / "docs" / "explanation" / "threat-model.md"
-BEGIN, END = "<!-- protections: begin -->", "<!-- protections: end -->"
-COPIED = (
-    "src",
-    "tests",
-    "docs",
-    "tools",
-    "bench",
-    "examples",
-    "constraints.txt",
-    "hashes.txt",
-    "pyproject.toml",
-)
-# A removed protection may make a test wait for ever; that is a failure, too.
-MAX_S = 300
 SERVICE, AUTH, LAUNCHERS = "fronts/service", "fronts/service/auth", "launchers"
-
-
-class Protection(NamedTuple):
-    """What is promised, the words of the source that keep it, what stands there without, and the test."""
-
-    promise: str
-    path: str
-    old: str
-    new: str
-    test: str
-    # Further words of the same file: what two protections keep, one keeps, too.
-    more: tuple[tuple[str, str], ...] = ()
+# A protection is removed as a fault is put in; `name` says what is promised with it.
+Protection = Planted
 
 
 def _abuse(name: str) -> str:
@@ -625,71 +594,19 @@ PROTECTIONS = (
 )
 
 
-def page_table() -> str:
+def table() -> str:
     """Return the rows as the page has them."""
-    lines = ["| protection | where | test |", "|---|---|---|"]
-    for row in PROTECTIONS:
-        name = row.test.removeprefix("tests/").replace("[", " [")
-        lines.append(f"| {row.promise} | `{row.path}` | `{name}` |")
-    return "\n".join(lines)
-
-
-def removed(row: Protection, folder: Path) -> str | None:
-    """Remove a protection from a copy of the project, and return the failure of its test, or None."""
-    for name in COPIED:
-        source, copy = ROOT / name, folder / name
-        if source.is_dir():
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, copy)
-    file = folder / "src" / "kron" / row.path
-    text = file.read_text()
-    for old, new in ((row.old, row.new), *row.more):
-        assert text.count(old) == 1, f"{row.path}: {old}"
-        text = text.replace(old, new)
-    file.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "TEST_PATIENCE_S": "30"}
-    words = [sys.executable, "-m", "pytest", "-q", "-x", row.test]
-    try:
-        done = subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=MAX_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "it does not end"
-    if done.returncode == 0:
-        return None
-    reasons = [line for line in done.stdout.splitlines() if line.startswith("E  ")]
-    if "Timeout" in done.stdout + done.stderr and not reasons:
-        return "it does not end"
-    if done.returncode != 1 or not reasons:
-        return f"?? {(done.stdout + done.stderr)[-300:]}"
-    return reasons[0][1:].strip()
-
-
-def _tried(row: Protection) -> bool:
-    with TemporaryDirectory(prefix="protection-") as folder:
-        failure = removed(row, Path(folder))
-    verdict = f"fails without it: {failure[:100]}" if failure else "PASSES WITHOUT IT"
-    sys.stdout.write(f"{row.promise}: {verdict}\n")
-    sys.stdout.flush()
-    return bool(failure) and not str(failure).startswith("??")
+    return page_table(PROTECTIONS, "protection")
 
 
 def main() -> int:
     """Remove each protection in turn; exit with 1 if a test passes without one."""
-    parser = argparse.ArgumentParser(prog="python -m tests.abuse.protections", description=__doc__)
-    parser.add_argument("--only", default="", help="protections whose promise contains a text")
-    parser.add_argument("--page", action="store_true", help="write the table into the page, and stop")
-    given = parser.parse_args()
+    given = parsed(__doc__, "python -m tests.abuse.protections")
     if given.page:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{page_table()}\n{END}{rest.partition(END)[2]}")
+        write_table(PAGE, "protections", table())
         return 0
-    rows = [row for row in PROTECTIONS if given.only in row.promise]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(_tried, rows))
-    sys.stdout.write(f"{sum(found)} of {len(found)} tests fail without their protection\n")
-    return int(not all(found))
+    rows = [row for row in PROTECTIONS if given.only in row.name]
+    return try_each(rows, said="tests fail without their protection")
 
 
 if __name__ == "__main__":
