@@ -49,14 +49,16 @@ class Figure(NamedTuple):
 def figures_of(source: Path) -> list[Figure]:
     """Return every figure that reading the source gives."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in trees}
+    ports = source / "ports.py"
     lengths = [length for tree in trees.values() for length in _function_lengths(tree)]
     lonely = single_importers(trees, source)
     words, vague, field = _wording(trees)
     return [
-        Figure("lines", lines),
+        Figure("lines", sum(sizes.values())),
         Figure("modules", len(trees)),
         Figure("longest function, lines", max(lengths), 50),
+        *([Figure("the page of the ports, lines", sizes[ports], 250)] if ports in sizes else []),
         Figure("modules with exactly one importer, %", round(100 * len(lonely) / len(trees), 1), 19.9),
         Figure("class names with two homes", len(shared_class_names(trees)), 7),
         Figure("vague words per 1,000", round(1000 * vague / words, 2), 2),

@@ -84,6 +84,12 @@ def wait_for_starts(executor: Executor, count: int = 2) -> None:
     wait_for(lambda: len(executor.sent) >= count)
 
 
+def test_the_page_about_alerts_lists_every_rule() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-kron.md").read_text(encoding="utf-8")
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    assert re.findall(r"^\| `(Kron\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules]
+
+
 @pytest.mark.slow
 def test_a_real_scrape_has_every_metric_and_label_that_the_alert_rules_name(
     tmp_path: Path, postgres_url: str

@@ -372,6 +372,8 @@ class FieldTable:
         """
         values: dict[str, object] = {}
         given = reader.values
+        if self.words.keys().isdisjoint(given):
+            return values
         for word, row in self.words.items():
             if word not in given:
                 continue

@@ -324,14 +324,14 @@ class Job:
                 check(value)
             except InputError as error:
                 problems.append(Problem(path, value, str(error.details["reason"])))
-        for row in (JOB["launcher"], *PROFILE.rows):
-            given = getattr(self, row.name)
-            if given is row.default:
+        for name, default, check in CHECKED:
+            given = getattr(self, name)
+            if given is default:
                 continue
             try:
-                object.__setattr__(self, row.name, row.type.check(given))
+                object.__setattr__(self, name, check(given))
             except InputError as error:
-                problems.append(Problem(row.name, given, str(error.details["reason"])))
+                problems.append(Problem(name, given, str(error.details["reason"])))
         wrong = list(_wrong_parts(self))
         if not wrong and (fault := _window_fault(self.schedule, self.window)):
             problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
@@ -408,6 +408,8 @@ def _wrong_parts(job: Job) -> Iterator[Problem]:
         yield Problem("distribution", job.distribution, reason)
 
 
+# The fields that a program may give in a wrong form, with their defaults.
+CHECKED = tuple((row.name, row.default, row.type.check) for row in (JOB["launcher"], *PROFILE.rows))
 PART_TYPES: Mapping[str, type] = {
     "schedule": Schedule,
     "window": Window,
@@ -464,6 +466,8 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
 
 def _window_fault(schedule: Schedule, window: Window) -> str | None:
     """Return why a window is too long for its schedule, or None if it is not."""
+    if not window.duration:
+        return None
     longest = longest_window(schedule)
     if window.duration <= longest:
         return None
@@ -481,7 +485,11 @@ def longest_window(schedule: Schedule) -> timedelta:
 def _most_daily(schedule: Schedule) -> int:
     """Return how often a schedule runs on its densest day."""
     expression = schedule.expression
-    return len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
+    return (
+        expression.hour.mask.bit_count()
+        * expression.minute.mask.bit_count()
+        * expression.second.mask.bit_count()
+    )
 
 
 def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
