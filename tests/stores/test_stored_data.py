@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +21,7 @@ from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import NOW, SPACE, a_job, a_run, an_end, stored, written
+from tests.waiting import wait_for
 
 Connection = Any
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
@@ -98,6 +100,57 @@ async def test_a_database_refuses_a_run_of_no_schedule_and_a_schedule_that_runs_
             with pytest.raises((sqlite3.IntegrityError, psycopg.errors.ForeignKeyViolation)):
                 connection.execute(statement)
         assert len(rows(connection, "SELECT * FROM kron_runs")) == 2
+
+
+def copy_of(connection: Connection, table: str) -> str:
+    """Copy the runs into a temporary table; return the statement that inserts them again."""
+    connection.execute(f"CREATE TEMPORARY TABLE {table} AS SELECT * FROM schedule_runs")
+    (columns,) = connection.execute(
+        "SELECT string_agg(column_name, ', ') FROM information_schema.columns"
+        " WHERE table_name = 'schedule_runs' AND table_schema = current_schema() AND is_generated = 'NEVER'"
+    ).fetchone()
+    return f"INSERT INTO schedule_runs ({columns}) SELECT {columns} FROM {table}"
+
+
+async def test_postgres_checks_what_a_statement_writes_as_a_foreign_key_does(postgres_url: str) -> None:
+    await with_history(postgres_url)
+    with connection_to(postgres_url) as connection:
+        insert = copy_of(connection, "strays")
+        connection.execute(
+            "UPDATE strays SET schedule_id = 'gone', nominal_time = nominal_time + 1,"
+            " idempotency_key = 'x' || kind"
+        )
+        for statement in (
+            insert,
+            "UPDATE schedules SET schedule_id = 'renamed'",
+        ):
+            with pytest.raises(psycopg.errors.ForeignKeyViolation):
+                connection.execute(statement)
+        connection.execute("UPDATE strays SET schedule_id = 'backup'")
+        assert connection.execute(insert).rowcount == 2
+
+
+async def test_postgres_keeps_a_schedule_while_a_run_of_it_is_being_written(postgres_url: str) -> None:
+    store = store_at(postgres_url)
+    await stored(store, a_job())
+    await written(store, await store.acquire(SPACE, "a"), a_run())
+    await store.close()
+    with connection_to(postgres_url) as writer, connection_to(postgres_url) as remover:
+        insert = copy_of(writer, "kept")
+        writer.execute("DELETE FROM schedule_runs")
+        writer.execute("BEGIN")
+        writer.execute(insert)
+        with ThreadPoolExecutor(1) as thread:
+            removal = thread.submit(remover.execute, "DELETE FROM schedules")
+            wait_for(lambda: rows(writer, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+            writer.execute("COMMIT")
+            with pytest.raises(psycopg.errors.ForeignKeyViolation):
+                removal.result()
+        assert (
+            len(rows(writer, "SELECT * FROM kron_runs"))
+            == len(rows(writer, "SELECT * FROM kron_schedules"))
+            == 1
+        )
 
 
 @pytest.mark.parametrize("kind", ["period", "manual"])

@@ -388,10 +388,11 @@ class PostgresStore:
         await self._write(self._forget, namespace, identities)
 
     async def _forget(self, connection: Connection, namespace: str, identities: Sequence[str]) -> bool:
-        # The jobs first: this waits for a running write, and blocks later ones.
         for names in chunks(sorted(identities)):
             values = {"namespace": namespace, "names": texts(names)}
-            for table in ("jobs", "attempts", "runs", "ranges", "epochs"):
+            # Locking the jobs waits for a running write, and blocks later ones.
+            await connection.execute(SQL["revisions"], values)
+            for table in ("attempts", "runs", "ranges", "epochs", "jobs"):
                 await connection.execute(SQL[f"forget_{table}"], values)
         return True
 

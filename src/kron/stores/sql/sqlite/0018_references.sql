@@ -1,0 +1,2 @@
+-- Only PostgreSQL checks references in another way; the steps of both databases have the same numbers.
+SELECT 1;
