@@ -324,12 +324,12 @@ class Job:
                 check(value)
             except InputError as error:
                 problems.append(Problem(path, value, str(error.details["reason"])))
-        for name, default, check in CHECKED:
+        for name, default, accept in CHECKED:
             given = getattr(self, name)
             if given is default:
                 continue
             try:
-                object.__setattr__(self, name, check(given))
+                object.__setattr__(self, name, accept(given))
             except InputError as error:
                 problems.append(Problem(name, given, str(error.details["reason"])))
         wrong = list(_wrong_parts(self))
