@@ -24,6 +24,7 @@ from kron.core.redaction import HIDDEN
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
+from kron.launchers.celery.spec import AWAITED
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, LauncherContext, launcher_text_of
 from kron.ports import Store
@@ -66,6 +67,21 @@ def spool(tmp_path: Path) -> Iterator[ModuleType]:
         yield module
     finally:
         del KINDS[module.SPOOL.name]
+
+
+async def test_each_launcher_has_the_traits_that_its_kind_states(tmp_path: Path) -> None:
+    """Jobs are planned by the traits of their kind, whatever launcher a worker has."""
+    config = LauncherConfig((ProcessOptions(folder=str(tmp_path)),))
+    launchers = build_launchers(LauncherContext(SimulatedClock(NOON), config))
+    traits = traits_by_kind()
+    try:
+        assert {name: launcher.traits for name, launcher in launchers.items()} == {
+            name: traits[name] for name in launchers
+        }
+        assert launchers.keys() >= {"process", "http", "celery", "celery:reports", AWAITED}
+    finally:
+        for launcher in launchers.values():
+            await launcher.close(wait=False)
 
 
 async def test_a_new_kind_is_read_checked_shown_and_run_after_one_line(

@@ -612,6 +612,19 @@ def test_root_trusts_no_file_below_a_folder_that_others_can_write(tmp_path: Path
     assert "which belongs to another user" in str(untrusted(str(place)))
 
 
+async def test_a_process_enters_the_control_group_that_an_earlier_start_has_left(
+    launcher: SupervisedLauncher, tmp_path: Path
+) -> None:
+    """A folder in place of the host's control groups: what the process writes there is its entry."""
+    ear, launch = Ear(), a_process("true")
+    launcher.cgroup = str(tmp_path / "groups")
+    own = tmp_path / "groups" / f"kron-{launch.run.key[:16]}.1"
+    own.mkdir(parents=True)
+    launcher.start(launch, ear)
+    assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
+    assert (own / "cgroup.procs").read_text() == "0"
+
+
 CGROUPS = next((mount for mount in CGROUP_MOUNTS if Path(f"{mount}/cgroup.procs").exists()), None)
 
 

@@ -13,7 +13,7 @@ from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
+from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit, RequestLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.client import LocalClient
@@ -365,3 +365,13 @@ async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
         processes.check(settings_of_process)
     started = processes.check(replace(settings_of_process, env=()))
     assert started.command == ("/opt/backup",)
+
+
+def test_an_answered_request_leaves_room_for_one_more_and_no_second() -> None:
+    limit, caller = RequestLimit(2), Caller("ann", frozenset(TokenScope), ("ann",))
+    limit.begin(caller, "GET")
+    limit.begin(caller, "GET")
+    limit.end(caller, "GET")
+    limit.begin(caller, "GET")
+    with pytest.raises(LimitExceededError, match="2 requests of this caller are in progress"):
+        limit.begin(caller, "GET")

@@ -110,6 +110,13 @@ def test_no_program_starts_from_a_body_that_a_page_can_send_unasked(
     assert client.get("/schedules/stolen").status_code == 404
 
 
+def test_a_media_type_that_is_json_by_its_suffix_is_read_where_json_is(client: httpx.Client) -> None:
+    document, headers = {**YEARLY, "schedule_id": "suffix"}, {"content-type": "application/merge-patch+json"}
+    assert client.post("/schedules/upsert", json=document, headers=headers).status_code == 200
+    refused = client.post("/schedules/bulk", json=document, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_media_type")
+
+
 @pytest.mark.parametrize(
     "kind",
     [

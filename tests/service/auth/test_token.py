@@ -279,6 +279,22 @@ class TestRotation:
             assert await keyring.find("unknown", "EdDSA") == []
         assert await keyring.find("EdDSA-0", "EdDSA") != []
 
+    async def test_requests_that_miss_a_key_at_once_read_it_once(self, clock: SimulatedClock) -> None:
+        text, asked = forge.jwks(forge.jwk("EdDSA")).encode(), list[bytes]()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            keyring = Keyring(clock, source=f"http://127.0.0.1:{port}/keys")
+            found = await asyncio.gather(*(keyring.find(None, "EdDSA") for _ in range(5)))
+        assert [len(keys) for keys in found] == [1] * 5
+        assert len(asked) == 1
+
     async def test_keys_that_are_missing_at_startup_are_an_error(self, clock: SimulatedClock) -> None:
         with pytest.raises(InvalidKeysError, match="No such file"):
             await Keyring(clock, source="nowhere.json").load()

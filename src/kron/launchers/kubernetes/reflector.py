@@ -54,7 +54,6 @@ class Reflector:
         self._listed = listed
         self._changed = changed
         self._task: asyncio.Task[None] | None = None
-        self.expired = 0
 
     async def list(self) -> ResourceList:
         """Return all objects now."""
@@ -98,7 +97,6 @@ class Reflector:
                     if event.type != "BOOKMARK":
                         self._changed(event)
             except WatchExpiredError:
-                self.expired += 1
                 version = None
             except (ApiError, ApiUnavailableError) as error:
                 _log.info("watch of %s: %s", self._resource.plural, error)

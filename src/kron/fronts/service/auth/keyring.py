@@ -40,12 +40,13 @@ class Keyring:
 
     async def find(self, name: str | None, algorithm: str) -> list[Key]:
         """Return the keys for a token with this key id and algorithm."""
-        if self._read is not None and self._is_due(FRESH_S):
-            await self._refresh()
+        read = self._read
+        if read is not None and self._is_due(FRESH_S):
+            await self._refresh(read, FRESH_S)
         keys = self._matching(name, algorithm)
-        if not keys and self._read is not None and self._is_due(SOON_S):
-            # The key may be newer than the cached ones.
-            await self._refresh()
+        if not keys and read is not None:
+            # The key may be newer than the cached ones, or among those that another request reads now.
+            await self._refresh(read, SOON_S)
             keys = self._matching(name, algorithm)
         return keys
 
@@ -72,18 +73,17 @@ class Keyring:
         ]
 
     def _is_due(self, after_s: float) -> bool:
-        return self._clock.monotonic() - self._tried_at >= min(after_s, FRESH_S)
+        return self._clock.monotonic() - self._tried_at >= after_s
 
-    async def _refresh(self) -> None:
-        """Reload the keys; if that fails, the cached ones are used until they are stale."""
-        before = self._tried_at
+    async def _refresh(self, read: Read, after_s: float) -> None:
+        """Reload the keys if they are due; if that fails, the cached ones are used until they are stale."""
         async with self._reading:
-            if self._tried_at != before or self._read is None:
-                # Another request reloaded them while this one waited for the lock.
+            if not self._is_due(after_s):
+                # Another request reloaded them a short time ago, perhaps while this one waited for the lock.
                 return
             self._tried_at = self._clock.monotonic()
             try:
-                await self._take(await self._read())
+                await self._take(await read())
             except InvalidKeysError as error:
                 _log.warning("token keys cannot be reloaded: %s", error)
                 if self._clock.monotonic() - self._good_at > STALE_S:

@@ -161,7 +161,8 @@ class TimeoutProtocol(H11Protocol):
 
     def _disconnect(self) -> None:
         self._timer = None
-        if not self._is_busy() and not self.transport.is_closing():
+        # No request is in progress: its first byte would have stopped the timer.
+        if not self.transport.is_closing():
             self.transport.write(TOO_SLOW)
             self.transport.close()
 
