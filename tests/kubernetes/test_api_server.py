@@ -80,6 +80,22 @@ async def test_a_write_with_an_old_resource_version_is_refused(server: ApiServer
     assert not exists.value.is_conflict
 
 
+async def test_only_a_write_without_an_answer_in_time_may_be_made_later(
+    server: ApiServer,
+) -> None:
+    impatient = ApiClient(ClusterAccess(server.url), request_s=0.05)
+    server.faults.append(Fault(lambda request: request.verb == "create", delay=1.0))
+    with pytest.raises(ApiUnavailableError) as late:
+        await impatient.create(JOBS, "default", job("a"))
+    assert late.value.may_follow
+    impatient.close()
+    nobody = ApiClient(ClusterAccess("http://127.0.0.1:9"))
+    with pytest.raises(ApiUnavailableError) as away:
+        await nobody.create(JOBS, "default", job("a"))
+    assert not away.value.may_follow
+    nobody.close()
+
+
 async def test_a_status_patch_changes_the_status_alone(server: ApiServer, api: ApiClient) -> None:
     await api.create(CRDS, None, things({"type": "object", api_preserve: True}))
     made = server.add("kronjobs", {**thing(schedule="@daily"), "status": {"a": 1}})

@@ -57,7 +57,8 @@ async def launching(
     place: Slow, folder: Path, command: Sequence[str] = ("/bin/cat",)
 ) -> AsyncIterator[WorkflowLauncher]:
     executor = read_launcher({"kind": "process", "command": list(command)})
-    launcher = WorkflowLauncher(SystemClock(), place, executor, ProcessLauncher(SystemClock(), folder))
+    inner = ProcessLauncher(SystemClock(), folder)
+    launcher = WorkflowLauncher(SystemClock(), place, executor, inner, own_only=False)
     try:
         yield launcher
     finally:
@@ -173,7 +174,7 @@ async def test_much_that_was_loaded_is_not_remembered_for_ever(tmp_path: Path) -
     long = f'{{"nodes":[],"long":"{"x" * 1_000_000}"}}'
     executor = read_launcher({"kind": "process", "command": ["/bin/cat"]})
     inner = ProcessLauncher(SystemClock(), tmp_path / "p")
-    launcher = WorkflowLauncher(SystemClock(), workflows, executor, inner)
+    launcher = WorkflowLauncher(SystemClock(), workflows, executor, inner, own_only=True)
     for version in range(20):
         await workflows.put(WorkflowRecord("wf", version, long, "ann", 0))
         ready = await launcher.ready(a_workflow(version=version))

@@ -21,6 +21,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.step import WriteScope
+from kron.stores.postgres.write import texts
 from kron.stores.row import CHANGED_JOB, GROUPS, Column, columns_of, run_of, storable, writer
 from kron.stores.sqlite.file import MEMORY, connect
 from kron.stores.statement import (
@@ -161,3 +162,19 @@ def test_every_scope_of_a_write_has_a_set_of_fields() -> None:
     for scope in WriteScope:
         assert isinstance(scope.value, frozenset)
         assert scope.value <= set(JobRecord._fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], "{}"),
+        (["a"], '{"a"}'),
+        (["a", "b", "c"], '{"a","b","c"}'),
+        # As many quotes as would end and begin another text.
+        (['a"b"c', "d", "e"], '{"a\\"b\\"c","d","e"}'),
+        (['a"'], '{"a\\""}'),
+        (["a\\", None], '{"a\\\\",NULL}'),
+    ],
+)
+def test_texts_are_an_array_whose_quotes_are_their_own(values: list[str | None], expected: str) -> None:
+    assert texts(values) == expected

@@ -101,7 +101,7 @@ class WorkflowLauncher:
         executor: LauncherSettings | None,
         inner: Launcher,
         *,
-        own_only: bool = False,
+        own_only: bool,
     ) -> None:
         self.traits = inner.traits
         self.inner = inner

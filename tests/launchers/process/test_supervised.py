@@ -22,7 +22,7 @@ from kron.launchers.process.supervised import NEVER_STARTED, SupervisedLauncher
 from kron.launchers.process.supervisor.output import SLACK, read_log
 from kron.launchers.process.supervisor.program import LARGE_OUTPUT
 from kron.launchers.process.supervisor.record import NEVER, RECORD_SIZE, read_record, started_of
-from kron.launchers.process.supervisor.trust import untrusted
+from kron.launchers.process.supervisor.trust import read_variables, untrusted
 from tests.launchers.ear import Ear
 from tests.launchers.process.supervising import (
     a_numbered_process,
@@ -461,6 +461,15 @@ async def test_a_file_of_output_is_rotated_when_it_is_too_large(
         launcher.start(launch, ear)
         assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
     assert {place.name: place.read_text() for place in (tmp_path / "files").iterdir()} == files
+
+
+def test_quotes_around_a_value_are_left_out_and_one_alone_is_a_value(tmp_path: Path) -> None:
+    place = tmp_path / "variables"
+    place.write_text("# names\n\nexport A = 'b c' \nB=\"\"\nC='\nD='x\"\n")
+    assert read_variables(str(place)) == {"A": "b c", "B": "", "C": "'", "D": "'x\""}
+    place.write_text("A=1\nnothing\n")
+    with pytest.raises(ValueError, match=f"{place}:2: must be NAME=value"):
+        read_variables(str(place))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused files of others")

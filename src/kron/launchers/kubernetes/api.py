@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
-from kron.launchers.http.client import ConnectError, HttpClient, HttpTarget, request_of, target_of
+from kron.launchers.http.client import HttpClient, HttpTarget, request_of, target_of
 from kron.launchers.http.response import Response
 from kron.launchers.kubernetes.access import ClusterAccess
 
@@ -340,7 +340,7 @@ METHODS = {
 def _unavailable(cause: Exception) -> ApiUnavailableError:
     return ApiUnavailableError(
         f"the API server does not answer: {str(cause) or type(cause).__name__}",
-        may_follow=isinstance(cause, TimeoutError) and not isinstance(cause, ConnectError),
+        may_follow=isinstance(cause, TimeoutError),
     )
 
 
