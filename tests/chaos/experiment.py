@@ -1,11 +1,12 @@
 """A chaos experiment: random faults in a fleet on one store; then it recovers and is judged."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,9 @@ API_ODDS = 0.3
 LEAST_PAUSE_S, MOST_PAUSE_S, LOOK_S = 0.2, 1.2, 0.05
 # How long a database is down, usually and at most; the workers' pools give up waiting after five seconds.
 SHORT_S, LONG_S, LONG = 1.0, 12.0, 0.25
+# A run's key in a fault, and log lines that tell of ordinary work.
+KEY = re.compile(r"\b[0-9a-f]{8}\b")
+WORKING = re.compile(r"kron\.engine (?:started|dropped|blocked|ended|accepted)\b|\bkron\.(?:access|audit)\b")
 # How long the fleet may take to finish all open runs at the end.
 PATIENCE_S = 240.0
 
@@ -67,6 +71,8 @@ class Report:
     story: Story
     faults: list[str]
     figures: dict[str, int]
+    # What the processes logged about the runs of the faults.
+    logged: list[str]
 
     def lines(self) -> list[str]:
         """Return figures, and for a failed experiment its history and seed."""
@@ -75,6 +81,7 @@ class Report:
         if self.faults:
             found += ["", "history:", *self.story.lines[-400:], "", f"seed {self.plan.seed}, faults:"]
             found += self.faults[:50]
+            found += ["", "logged:", *self.logged[-400:]]
         return found
 
 
@@ -97,7 +104,18 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
             fleet.close()
             client.close()
     evidence = evidence_of(plan, url, audit, story, client.asked)
-    return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
+    faults += faults_of(evidence)
+    logged = list(_logged_about(faults, fleet.logs))
+    return Report(plan=plan, story=story, faults=faults, figures=_figures(evidence), logged=logged)
+
+
+def _logged_about(faults: Sequence[str], logs: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield the log lines that name a run of a fault, and those that tell of no ordinary work."""
+    keys = {key for fault in faults for key in KEY.findall(fault)}
+    for name, log in logs if keys else ():
+        for line in log:
+            if any(key in line for key in keys) or not WORKING.search(line):
+                yield f"{name}: {line.rstrip()}"
 
 
 def evidence_of(plan: Plan, url: str, audit: Audit, story: Story, asked: dict[str, bool]) -> Evidence:

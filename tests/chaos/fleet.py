@@ -40,7 +40,7 @@ class Fleet:
             "KRON_LEASE_MS": str(LEASE_MS),
             "KRON_TICK_MS": "500",
             "KRON_DRAIN_MS": "20000",
-            "KRON_LOG_LEVEL": "warning",
+            "KRON_LOG_LEVEL": "info",
             # A signature says when a request was made.
             "KRON_SIGNING_SECRET": "of the chaos, with thirty-two characters",
         }

@@ -207,7 +207,8 @@ def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
             if before.answer is Answer.ACCEPTED and not _was_taken_over(evidence, before, after):
                 yield (
                     f"{before.identity}: {key[:8]} was delivered again after it was accepted, with the token "
-                    f"{after.token} at {after.at} after {before.token} at {before.at}, and no owner had died"
+                    f"{after.token} at {after.at} after {before.token} at {before.at} (sent "
+                    f"at {after.sent_at} s and {before.sent_at} s), and no owner had died"
                     f"; leases: {_leases_of(evidence, before, after)}"
                 )
 
