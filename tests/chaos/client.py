@@ -144,7 +144,10 @@ class ServiceClient:
         return answer.is_success
 
     def _put_all(self, documents: list[dict[str, object]]) -> None:
-        """Write schedules in one bulk request, and retry until it succeeds."""
+        """Write schedules in one bulk request, and retry until it succeeds.
+
+        On a busy machine some of them start between its read and its write, every time; then in two requests.
+        """
         content = "".join(f"{json.dumps(document)}\n" for document in documents)
         until = time.monotonic() + INSIST_S
         while time.monotonic() < until:
@@ -155,6 +158,11 @@ class ServiceClient:
                 if answer.is_success:
                     return
                 problem = answer.text
+                if answer.status_code == httpx.codes.CONFLICT and len(documents) > 1:
+                    middle = len(documents) // 2
+                    self._put_all(documents[:middle])
+                    self._put_all(documents[middle:])
+                    return
             except httpx.HTTPError as error:
                 problem = str(error)
             time.sleep(0.1)

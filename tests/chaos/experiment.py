@@ -35,9 +35,9 @@ API_ODDS = 0.3
 LEAST_PAUSE_S, MOST_PAUSE_S, LOOK_S = 0.2, 1.2, 0.05
 # How long a database is down, usually and at most; the workers' pools give up waiting after five seconds.
 SHORT_S, LONG_S, LONG = 1.0, 12.0, 0.25
-# A run's key in a fault, and log lines that tell of ordinary work.
+# A run's key in a fault, and log lines that tell why its worker did what it did.
 KEY = re.compile(r"\b[0-9a-f]{8}\b")
-WORKING = re.compile(r"kron\.engine (?:started|dropped|blocked|ended|accepted)\b|\bkron\.(?:access|audit)\b")
+TELLING = re.compile(r" (?:WARNING|ERROR) kron|take_over|start_withheld|ownership_lost")
 # How long the fleet may take to finish all open runs at the end.
 PATIENCE_S = 240.0
 
@@ -110,11 +110,11 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
 
 
 def _logged_about(faults: Sequence[str], logs: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the log lines that name a run of a fault, and those that tell of no ordinary work."""
+    """Yield the log lines that name a run of a fault, and those about leases and the store."""
     keys = {key for fault in faults for key in KEY.findall(fault)}
     for name, log in logs if keys else ():
         for line in log:
-            if any(key in line for key in keys) or not WORKING.search(line):
+            if any(key in line for key in keys) or TELLING.search(line):
                 yield f"{name}: {line.rstrip()}"
 
 
