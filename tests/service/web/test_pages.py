@@ -242,7 +242,7 @@ def test_the_page_of_the_present_draws_the_fleet_and_explains_its_problems(demo:
     looks = {use["class"] for use in page.all("use")}
     assert looks >= {"ok", "bad", "next", "none"}
     assert any(rect.get("class") == "window" for rect in page.all("rect"))
-    assert "Failed: FailedOnPurposeError: the disk is full: /exports" in page.text
+    assert "Failed: OSError: the disk is full: /exports" in page.text
     assert "A longer window or fewer constraints leave a time to run." in page.text
     periods = [a["href"] for a in page.all("a") if a["href"].startswith("/ui/period")]
     assert "demo/" in page_of(demo, periods[0]).text

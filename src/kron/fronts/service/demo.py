@@ -5,9 +5,10 @@ up to now, with one outage, so that there are missed periods to explain.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError
@@ -52,17 +53,17 @@ class NotDemoError(InputError):
         )
 
 
-class FailedOnPurposeError(Exception):
-    """An execution of the demo fails on purpose."""
-
-
 class Part(NamedTuple):
-    """One schedule: how long ago it was created, what it is, how long it runs, and when it fails."""
+    """One schedule: how long ago it was created, what it is, how long it runs, and when it fails.
+
+    What depends on the past is told the number of the execution, from 0 on.
+    """
 
     age: timedelta
     document: Document
     lasts: float = 0.2
-    fails: Callable[[Launch], str | None] = lambda _: None
+    fails: Callable[[Launch, int], str | None] = lambda *_: None
+    longer: Callable[[int], float] = lambda _: 1.0
 
     @property
     def name(self) -> str:
@@ -70,7 +71,7 @@ class Part(NamedTuple):
         return str(self.document["schedule_id"])
 
 
-def _fails_at_first(launch: Launch) -> str | None:
+def _fails_at_first(launch: Launch, _: int) -> str | None:
     """Fail the first attempt of every fourth period, and every attempt of every fifteenth."""
     number = launch.run.nominal_time // 120
     if number % 15 == 0 or (number % 4 == 0 and launch.run.attempt == 1):
@@ -78,8 +79,17 @@ def _fails_at_first(launch: Launch) -> str | None:
     return None
 
 
-def _always(error: str) -> Callable[[Launch], str | None]:
-    return lambda _: error
+def _always(error: str) -> Callable[[Launch, int], str | None]:
+    return lambda *_: error
+
+
+def _at(numbers: Collection[int], error: str) -> Callable[[Launch, int], str | None]:
+    return lambda _, number: error if number in numbers else None
+
+
+def _unevenly(number: int) -> float:
+    """Take longer on some days, and much longer on a few."""
+    return 1 + number * 37 % 23 / 20 + 3 * (number in {131, 187})
 
 
 def _schedule(name: str, cron_expr: str, timezone: str = "UTC", **fields: object) -> Document:
@@ -90,7 +100,13 @@ def _schedule(name: str, cron_expr: str, timezone: str = "UTC", **fields: object
 BERLIN = "Europe/Berlin"
 # The oldest comes first.
 PARTS = (
-    Part(LONG_AGO, _schedule("nightly-literal", "30 2 * * *", BERLIN), 1.5),
+    Part(
+        LONG_AGO,
+        _schedule("nightly-literal", "30 2 * * *", BERLIN),
+        1.5,
+        _at({40, 41, 118, 163}, "the warehouse did not answer in 30 s"),
+        _unevenly,
+    ),
     Part(
         timedelta(days=20),
         _schedule("nightly-close", "30 2 * * *", BERLIN, dst_gap="next", dst_repeat="first"),
@@ -201,12 +217,15 @@ def callbacks(clock: Clock) -> Mapping[str, Callback]:
 
 
 def _callback(part: Part, clock: Clock) -> Callback:
+    numbers = count()
+
     async def work(launch: Launch) -> None:
-        end = clock.now() + timedelta(seconds=part.lasts)
+        number = next(numbers)
+        end = clock.now() + timedelta(seconds=part.lasts * part.longer(number))
         while clock.now() < end:
             await clock.sleep_until(end)
-        error = part.fails(launch)
+        error = part.fails(launch, number)
         if error is not None:
-            raise FailedOnPurposeError(error)
+            raise OSError(error)
 
     return work
