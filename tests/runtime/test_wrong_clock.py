@@ -3,7 +3,7 @@
 Each story ends with an exact ledger: one record for each period, and the starts in order.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,13 +13,16 @@ from kron.app.query import Query
 from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
+from kron.core.plan.counterfactual import what_if
 from kron.core.plan.pause import resume
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
 from kron.core.plan.registration import create, edit
+from kron.core.plan.step import Change, WriteResult
 from kron.core.plan.why import DELAYING
 from kron.core.time.instant import EPOCH
 from kron.ports import Store
 from kron.runtime.engine import Engine
+from kron.runtime.journal import LogJournal
 from kron.stores.postgres.store import PostgresStore
 from kron.testing.faulty_store import Fault, FaultyStore
 from tests.engine_model import periods_of
@@ -263,6 +266,38 @@ async def test_an_excursion_that_only_another_process_saw(stage: Stage, correcte
     assert stage.engine.health.clock_behind_ms == 0
 
 
+class SettingBack(LogJournal):
+    """A journal whose first planned run sets the clock back by an hour, in the middle of a wake."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._stage: Stage | None = stage
+
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
+        super().settled(changes, settled, now)
+        # A start would be reported, and a report is a wake of its own.
+        if self._stage is not None and not any(change.starts for change in changes):
+            stage, self._stage = self._stage, None
+            stage.clock.jump_to(stage.clock.now() - HOUR)
+            # The sleep that follows began after the step, and so does not see it.
+            stage.clock._jumped = False
+
+
+async def test_a_clock_that_is_set_back_while_a_wake_works_is_noticed_before_the_next_sleep(
+    stage: Stage,
+) -> None:
+    """The sleep would otherwise last as long as the step, without a sign."""
+    stage.journal = SettingBack(stage)
+    stage.engine = stage.make_engine()
+    await stage.add(job_of(jitter_ms=30_000))
+    await stage.run()
+    await stage.until(NOON + 5 * MINUTE)
+    (excursion,) = await stage.store.clock_records(SPACE)
+    assert (excursion.event, excursion.ending) == (ClockEvent.BEHIND, ClockEnding.CORRECTED)
+    assert excursion.found_at < at(NOON - 58 * MINUTE)
+    assert set(range(-57, 5)) <= set(stage.starts())
+
+
 async def test_an_instant_of_another_process_within_the_lookahead_starts_nothing_early(stage: Stage) -> None:
     await stage.add(job_of())
     await stage.run()
@@ -403,6 +438,94 @@ async def test_why_names_the_clock_that_was_ahead_when_a_job_was_created(stage: 
         assert "created while the host's clock was ahead" in before.headline
         await stage.until(NOON + 5 * MINUTE)
     assert (await query.why("new", (NOON + 4 * MINUTE).isoformat())).outcome == "executed"
+
+
+@pytest.mark.parametrize(("lookahead_ms", "is_named"), [(3_600_000, False), (600_000, True)])
+async def test_why_takes_the_lookahead_of_the_workers(
+    stage: Stage, lookahead_ms: int, is_named: bool
+) -> None:
+    """A job was created half an hour ahead, and no worker has run since."""
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    query.lookahead_ms = lookahead_ms
+    stage.clock.jump_to(NOON + 30 * MINUTE)
+    await stage.add(job_of("new"))
+    stage.clock.jump_to(NOON)
+    told = await query.why("new", (NOON + 3 * MINUTE).isoformat())
+    assert told.code == ("to_come" if is_named else "before_creation")
+    assert ("clock_wrong" in [fact.code for fact in told.facts]) == is_named
+
+
+Story = Callable[[Stage], Awaitable[int]]
+
+
+async def ahead_while_running(stage: Stage) -> int:
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + DAY + 3 * MINUTE + SECOND)
+    await stage.until(NOON + DAY + 5 * MINUTE + SECOND)
+    stage.clock.jump_to(NOON + 5 * MINUTE + SECOND)
+    await stage.until(NOON + 10 * MINUTE)
+    return 1
+
+
+async def ahead_until_a_restart(stage: Stage) -> int:
+    stage.clock.jump_to(NOON + DAY)
+    await stage.add(job_of())
+    await stage.run()
+    await stage.until(NOON + DAY + 2 * MINUTE)
+    await stage.engine.stop()
+    stage.clock.jump_to(NOON + 2 * MINUTE + 10 * SECOND)
+    stage.engine = stage.make_engine()
+    await stage.run()
+    await stage.until(NOON + 10 * MINUTE)
+    return 3
+
+
+async def edited_while_ahead(stage: Stage) -> int:
+    await stage.add(job_of())
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + SECOND)
+    await stage.edit(job_of(deadline="30m"))
+    stage.clock.jump_to(NOON + 4 * MINUTE)
+    await stage.until(NOON + 10 * MINUTE)
+    return 1
+
+
+async def ahead_twice(stage: Stage) -> int:
+    await ahead_while_running(stage)
+    stage.clock.jump_to(NOON + 2 * DAY)
+    await stage.until(NOON + 2 * DAY + SECOND)
+    stage.clock.jump_to(NOON + 11 * MINUTE + SECOND)
+    await stage.until(NOON + 15 * MINUTE)
+    return 1
+
+
+@pytest.mark.parametrize(
+    "play", [ahead_while_running, ahead_until_a_restart, edited_while_ahead, ahead_twice]
+)
+async def test_a_what_if_after_an_excursion_gives_what_the_records_say(stage: Stage, play: Story) -> None:
+    first = await play(stage)
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    for minute in range(first, (stage.clock.now() - NOON) // MINUTE + 2):
+        actual = await query.why("job", (NOON + minute * MINUTE).isoformat())
+        other = await query.what_if(actual, what_if(["description=other"]))
+        assert (other.explanation.outcome, other.explanation.code) == (actual.outcome, actual.code), minute
+        assert "the clock was ahead, up to " in other.assumptions[-1]
+
+
+async def test_a_what_if_tells_what_another_policy_had_made_of_an_excursion(stage: Stage) -> None:
+    await ahead_while_running(stage)
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    missed = await query.why("job", (NOON + 4 * MINUTE).isoformat())
+    assert (missed.outcome, missed.code) == ("missed", "catchup_none")
+    other = await query.what_if(missed, what_if(["catchup=all", "max_catchup=10"]))
+    assert other.explanation.outcome == "executed"
+    changed = await query.what_if_all("job", what_if(["catchup=all", "max_catchup=10"]))
+    times = {(each.nominal_time - NOON_S) // 60: each.after for each in changed.changed}
+    assert times == dict.fromkeys((4, 5), "executed")
 
 
 async def test_why_names_the_clock_before_a_worker_has_found_it_behind(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from kron.app.budget import Compute, CpuBudget, inline
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
+from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
 from kron.core.plan.counterfactual import (
@@ -98,6 +99,8 @@ class Query:
         # Where long computations run, and the processor time of one answer; a service limits both.
         self.compute: Compute = inline
         self.answer_s = inf
+        # The lookahead of the workers.
+        self.lookahead_ms = LOOKAHEAD_MS
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -427,6 +430,7 @@ class Query:
             blockers=await self._blockers(history),
             absence=await self._absence(history),
             owner=await self._owner(history),
+            lookahead_ms=self.lookahead_ms,
         )
         return await self.compute(partial(chain.why, history, nominal_time, now=now))
 

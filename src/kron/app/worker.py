@@ -340,7 +340,8 @@ class Worker:
             # A store without notifications has news after every write: then the tick is soon enough.
             if news.leases or (news.drains and was_notified):
                 return
-            is_over = await self._wait(until)
+            # The clock may have been set back since.
+            is_over = await self._wait(min(until, self._tick_end()))
             was_notified = not is_over
 
     async def _work(self) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from typing import Any
 
 # The longest slice of a sleep, and so how long a jump of the wall clock stays undetected.
 SLICE_S = 1.0
@@ -29,18 +31,24 @@ class SystemClock:
         """Return seconds that no change of the wall clock moves."""
         return time.monotonic()
 
-    async def sleep_until(self, instant: datetime) -> None:
-        """Sleep in slices until an instant; return at once when the wall clock jumps."""
-        until = instant.timestamp()
-        while True:
-            wall, mono = time.time(), time.monotonic()
-            left = until - wall
-            if left <= 0:
-                return
-            await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)
-            if abs((time.time() - wall) - (time.monotonic() - mono)) > JUMP_S:
-                return
+    def sleep_until(self, instant: datetime) -> Coroutine[Any, Any, None]:
+        """Sleep in slices until an instant; return at once when the wall clock jumps.
+
+        The clock is compared with its time at this call, not at the first turn of the coroutine, so that no
+        jump falls between the two: a sleep that began after a step back would last as long as the step.
+        """
+        return _sleep(instant.timestamp(), time.time(), time.monotonic())
 
     def working(self) -> AbstractContextManager[None]:
         """Return a context that does nothing: real time cannot be held."""
         return nullcontext()
+
+
+async def _sleep(until: float, wall: float, mono: float) -> None:
+    """Sleep until the wall clock, which showed `wall` at `mono`, shows a time, or was set."""
+    while (left := until - wall) > 0:
+        await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)
+        before = wall - mono
+        wall, mono = time.time(), time.monotonic()
+        if abs(wall - mono - before) > JUMP_S:
+            return

@@ -378,7 +378,8 @@ class Engine:
                 backoff_ms = BACKOFF_MS
                 if self.health.state == "degraded" and not self._dispatcher.unconfirmed:
                     self.health.recover()
-                if self._inbox.reports and not self._is_on_hold():
+                # A sleep that begins after a step back of the clock would last as long as the step.
+                if self._time.was_set or (self._inbox.reports and not self._is_on_hold()):
                     continue
                 if self._draining and (self._is_leaving_runs or not self._dispatcher.is_busy):
                     return

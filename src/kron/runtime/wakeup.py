@@ -10,7 +10,7 @@ from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.pace import Pace
 from kron.core.plan.step import Change, Limits
 from kron.core.time.instant import EPOCH
-from kron.core.time.steady import ClockState, Judgement, Reading
+from kron.core.time.steady import JUMP_MS, ClockState, Judgement, Reading
 from kron.ports import Clock
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -51,6 +51,14 @@ class EngineClock:
         """Note an instant on disk or of a report; return the latest one."""
         self.state = self.state.recorded(instant)
         return self.state.high
+
+    @property
+    def was_set(self) -> bool:
+        """Say whether the wall clock was set since the last reading."""
+        last = self.state.last
+        if last is None:
+            return False
+        return abs(self.wall() - last.wall - (round(1000 * self.clock.monotonic()) - last.mono)) > JUMP_MS
 
     def look(self) -> int:
         """Return the present instant without detecting a jump: only a wake does that."""

@@ -202,7 +202,8 @@ class DagWorker:
         return wake_at
 
     async def _sleep(self, wake_at: int) -> None:
-        """Sleep until an instant or a call."""
+        """Sleep until an instant or a call, at most a tick: the clock may be set back before."""
+        wake_at = min(wake_at, self._now() + self._options.tick // MILLISECOND)
         if not self._wake.is_set() and wake_at > self._now():
             sleeping = asyncio.create_task(self._clock.sleep_until(EPOCH + wake_at * MILLISECOND))
             called = asyncio.create_task(self._wake.wait())

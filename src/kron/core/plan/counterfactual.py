@@ -13,6 +13,7 @@ from kron.core.plan.incident import ENGINE, covers, detail_of
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.record import (
     AttemptRecord,
+    ClockEnding,
     ClockEvent,
     ClockRecord,
     EpochRecord,
@@ -216,7 +217,7 @@ def _outcome_at(
 
 def recording_of(records: Records, duration: int | None = None) -> Recording:
     """Return the inputs of a replay; `duration` is that of runs without a recorded one, in milliseconds."""
-    job, definitions = records.job, [*records.epochs, present_definition(records.job)]
+    job, definitions = records.job, _in_order([*records.epochs, present_definition(records.job)])
     oldest = definitions[0]
     is_whole = records.is_whole and oldest.epoch == 1
     start, born_at = oldest.edited_at, job.born_at
@@ -241,6 +242,18 @@ def recording_of(records: Records, duration: int | None = None) -> Recording:
         Execution(_typical(records.runs) or 0 if duration is None else duration),
         max(take_overs, default=None),
     )
+
+
+def _in_order(definitions: Sequence[EpochRecord]) -> list[EpochRecord]:
+    """Return the definitions of a job, none later than those that followed it.
+
+    One that was written while the clock was ahead counts from the correction on.
+    """
+    ordered, latest = list[EpochRecord](), definitions[-1].edited_at
+    for known in reversed(definitions):
+        latest = min(latest, known.edited_at)
+        ordered.append(known if known.edited_at == latest else known._replace(edited_at=latest))
+    return ordered[::-1]
 
 
 def _job_of(definition: EpochRecord, identity: str) -> Job:
@@ -270,8 +283,59 @@ def _stops(records: Records, start: int) -> Iterable[Input]:
                 yield Input(each.until_at, InputKind.RESUME)
 
 
+def _corrections(records: Records) -> list[ClockRecord]:
+    """Return the corrections of the clock of the job's workers, and the excursions that they ended, as one.
+
+    A clock that moved ahead again before it was steady is corrected later.
+    """
+    shard = shard_of(records.job.identity)
+    elsewhere = {
+        each.from_at
+        for each in records.incidents
+        if each.kind is IncidentKind.CLOCK_BEHIND and not covers(each, shard)
+    }
+    behind = [each for each in records.excursions if each.event is ClockEvent.BEHIND]
+    corrected = [
+        each
+        for each in behind
+        if each.ending is ClockEnding.CORRECTED and each.ended_at and each.found_at not in elsewhere
+    ]
+    return [
+        each._replace(found_at=min(before.found_at for before in behind if _is_part(before, each)))
+        for each in corrected
+    ]
+
+
+def _is_part(before: ClockRecord, correction: ClockRecord) -> bool:
+    """Say whether an excursion is a correction, or ended because the clock moved ahead again before it."""
+    has_moved = before.ending is ClockEnding.MOVED and before.ended_at is not None
+    return before == correction or (
+        has_moved and correction.found_at < (before.ended_at or 0) <= correction.reference
+    )
+
+
 def _gaps(records: Records) -> Iterable[Input]:
-    """Yield when no worker planned: take-overs, and clock jumps."""
+    """Yield when no worker planned; what a clock that was ahead recorded ends when it was found behind."""
+    corrections = _corrections(records)
+    for each in _recorded_gaps(records):
+        wrong = [
+            over.found_at
+            for over in corrections
+            if over.ended_at is not None
+            and each.since < over.ended_at
+            and over.found_at < each.at <= over.reference
+        ]
+        if not wrong:
+            yield each
+        elif each.since < min(wrong):
+            yield each._replace(at=min(wrong), is_ahead=True)
+    for over in corrections:
+        if over.ended_at is not None:
+            yield Input(max(over.ended_at, over.found_at + 1), InputKind.CLOCK_JUMP, since=over.found_at)
+
+
+def _recorded_gaps(records: Records) -> Iterable[Input]:
+    """Yield the take-overs and clock jumps as they were recorded."""
     shard, kind = shard_of(records.job.identity), records.job.launcher_kind
     ends: list[RunRecord | AttemptRecord] = [*records.runs, *records.attempts]
     orphaned = {run.ended_at for run in ends if run.result is Result.ORPHANED}
@@ -368,5 +432,10 @@ def _assumptions(
             yield f"each of {runs} without a recorded duration takes {length} and succeeds ({source})"
     if not records.is_whole or (records.epochs[:1] and records.epochs[0].epoch > 1):
         yield f"the replay starts at {rfc3339(recording.start // 1000)}: older records are not read"
-    if any(record.event is ClockEvent.BEHIND for record in records.excursions):
-        yield "corrections of a clock that was behind are not replayed"
+    for over in _corrections(records):
+        yield (
+            f"the clock was ahead, up to {rfc3339(over.reference // 1000)}: what it recorded then counts "
+            f"from {rfc3339(over.found_at // 1000)} on, when it was found behind"
+        )
+    if any(record.event is ClockEvent.BEHIND and record.ended_at is None for record in records.excursions):
+        yield "the clock is behind the records, and what waits for its correction is not replayed"

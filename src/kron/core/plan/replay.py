@@ -24,7 +24,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.registration import create, edit
 from kron.core.plan.report import RunEvent, RunReport, Traits
-from kron.core.plan.step import Change, JobState, Snapshot
+from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 from kron.core.time.instant import EpochSeconds
 
 # The most wakes of one replay, and of one instant.
@@ -47,6 +47,7 @@ class InputKind(Enum):
 class Input(NamedTuple):
     """One input. Of a take-over or a clock jump, `since` is from when on no worker planned.
 
+    `is_ahead` says that a clock that was ahead judged it: no period before it was a short time ago.
     A take-over `orphans` the executions of its predecessor, unless they are adopted. A pause has a reason
     and perhaps a planned end, an edit a definition, a request a run.
     """
@@ -54,6 +55,7 @@ class Input(NamedTuple):
     at: int
     kind: InputKind
     since: int = 0
+    is_ahead: bool = False
     orphans: bool = False
     because: str = BY_HAND
     until: int | None = None
@@ -194,7 +196,7 @@ class _Replay:
         while self._inputs and self._inputs[0].at <= self._now:
             each = self._inputs.pop(0)
             if each.kind in (InputKind.TAKE_OVER, InputKind.CLOCK_JUMP):
-                self._taken_over_at = self._now
+                self._taken_over_at = self._now + (DEFAULT_LIMITS.lookahead_ms if each.is_ahead else 0)
                 if each.orphans:
                     reports += self._orphans()
             else:

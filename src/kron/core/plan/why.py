@@ -123,6 +123,8 @@ class PeriodHistory(NamedTuple):
     # The present outage: no worker owns the job; and the worker that owns it, None without a worker.
     absence: IncidentRecord | None = None
     owner: str | None = None
+    # How far the clock may go back before it counts as wrong, as its workers are configured.
+    lookahead_ms: int = LOOKAHEAD_MS
 
 
 class Explanation(NamedTuple):
@@ -227,7 +229,7 @@ def _told(
 ) -> tuple[Outcome | None, list[Fact]]:
     """Return the outcome of a period, and the facts of its records and of what happened around them."""
     causes = _delays(history, compiled, nominal_time, now)
-    clock = _wrong_clock(history, now) or _created_ahead(history.job, now)
+    clock = _wrong_clock(history, now) or _created_ahead(history, now)
     run = history.run
     if run is not None:
         return run.outcome, [*causes, *_of_run(history, run, clock, now)]
@@ -277,10 +279,11 @@ def _wrong_clock(history: PeriodHistory, now: int) -> Fact | None:
     return None
 
 
-def _created_ahead(job: JobRecord, now: int) -> Fact | None:
+def _created_ahead(history: PeriodHistory, now: int) -> Fact | None:
     """Return that a job was created later than now by the clock of that time."""
+    job = history.job
     by_ms = job.born_at - now
-    if by_ms <= LOOKAHEAD_MS:
+    if by_ms <= history.lookahead_ms:
         return None
     sentence = (
         f"the job was created while the host's clock was ahead: it showed {moment(job.born_at)}, which is "
@@ -684,7 +687,7 @@ def _as_corrected(history: PeriodHistory, now: int) -> JobRecord:
         for record in history.excursions
         if record.event is ClockEvent.BEHIND and record.ended_at is None and record.found_at < job.born_at
     ]
-    if not found and _created_ahead(job, now) is not None:
+    if not found and _created_ahead(history, now) is not None:
         # No worker has found the clock behind yet; the next one finds the present.
         found = [now]
     if not found:
@@ -702,7 +705,7 @@ def _before_creation(history: PeriodHistory, born_at: int) -> Fact:
                 f"{moment(born_at)}, when the clock was found behind {moment(record.reference)}"
             )
             return Fact("before_creation", sentence, born_at)
-    ahead = _created_ahead(history.job, born_at)
+    ahead = _created_ahead(history, born_at)
     sentence = "its fire time was before the job was created"
     return Fact("before_creation", sentence if ahead is None else f"{sentence}: {ahead.sentence}", born_at)
 

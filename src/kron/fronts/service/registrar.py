@@ -111,6 +111,7 @@ class Registrar:
         self.catalog.permit = self.store.permit
         # A simulated clock has no time in common with a database.
         self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None
+        self.catalog.query.lookahead_ms = rules.lookahead_ms
         # Answers that take long to compute have a budget, and the callers have turns.
         self.compute_pool = ComputePool()
         self.catalog.query.compute, self.catalog.query.answer_s = self.compute_pool.run, ANSWER_S
