@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests import postgres
-from tests.abuse.attacks import ATTACKS
-from tests.abuse.experiment import FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
+from tests.abuse.experiment import ATTACKS, FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
 from tests.abuse.verdict import least_of, summary, violations
 
 HEAD = (
     "attack",
     "requests",
+    "refused",
     "cpu ms each",
     "starts",
     "lost",
@@ -24,7 +24,7 @@ HEAD = (
     "API MiB",
     "worker",
 )
-WIDTHS = (30, 9, 12, 7, 5, 6, 7, 7, 7, 8, 7)
+WIDTHS = (34, 9, 8, 12, 7, 5, 6, 7, 7, 7, 8, 8)
 
 
 def main() -> int:
@@ -33,7 +33,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each attack")
     parser.add_argument("--minutes", type=float, default=5.0, help="length of the mixed attack")
     parser.add_argument("--requests", type=int, default=0, help="requests of each attack at least")
-    parser.add_argument("--only", help="one attack and its control instead of all")
+    parser.add_argument(
+        "--only", action="append", default=[], help="an attack and its control instead of all; repeatable"
+    )
     parser.add_argument("--mixed", action="store_true", help="the mixed attack and its control alone")
     parser.add_argument("--store", default="sqlite:///kron.db", help="URL of the store")
     parser.add_argument(
@@ -42,7 +44,7 @@ def main() -> int:
     given = parser.parse_args()
     names = [QUIET, *ATTACKS, HANGS, *FLOODS, LONG_QUIET, MIX]
     if given.only or given.mixed:
-        names = [LONG_QUIET, MIX] if given.mixed or given.only == MIX else [QUIET, given.only]
+        names = [LONG_QUIET, MIX] if given.mixed or MIX in given.only else [QUIET, *given.only]
     _print(HEAD)
     rows = []
     with ExitStack() as stack:
@@ -51,7 +53,7 @@ def main() -> int:
         if given.postgres:
             (folder / "postgres").mkdir()
             store = stack.enter_context(postgres.running(folder / "postgres")).fresh()
-        experiment = stack.enter_context(experimenting(folder, store, is_limited=not given.requests))
+        experiment = stack.enter_context(experimenting(folder, store, is_many=bool(given.requests)))
         for name in names:
             # The control lasts as long as what it is compared with.
             seconds = 60 * given.minutes if name in (MIX, LONG_QUIET) else given.seconds
@@ -67,8 +69,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     late = [f"{row.late_ms(share):.0f}" for share in (0.5, 0.99, 1.0)]
     answers = row.answers.total()
     cpu = f"{row.cpu_ms:.1f}" if answers else "-"
-    memory = [f"{row.api_mib:.0f}", f"{row.worker_mib:.0f}"]
-    return (row.name, str(answers), cpu, str(row.starts), str(row.lost), str(row.doubled), *late, *memory)
+    memory = [
+        f"{row.api_before_mib:.0f}>{row.api_mib:.0f}",
+        f"{row.worker_before_mib:.0f}>{row.worker_mib:.0f}",
+    ]
+    counts = (row.starts, row.lost, row.doubled)
+    return (row.name, str(answers), str(row.refused), cpu, *map(str, counts), *late, *memory)
 
 
 def _print(cells: tuple[str, ...]) -> None:

@@ -1,12 +1,10 @@
 """Hostile requests and connections, each found to be costly once, as a hostile tenant sends them."""
 
 import json
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from io import BufferedIOBase
+from functools import cache
 from urllib.parse import quote
 
 import httpx
@@ -32,7 +30,7 @@ def prepare(client: httpx.Client, prefix: str = "") -> None:
         body = {**document, "schedule_id": f"{prefix}{name}"}
         client.post("/schedules/upsert", json=body).raise_for_status()
     name = _dag_of(prefix)
-    client.put(f"/workflows/{name}/versions/1", json=_large_dag(2_000)).raise_for_status()
+    client.put(f"/workflows/{name}/versions/1", json=_large_dag(2_000, prefix)).raise_for_status()
     if client.get("/dags").is_success:
         # Its runs stay open: no task of a paused one starts.
         client.post(f"/dags/{name}/pause", json={"paused": True}).raise_for_status()
@@ -44,21 +42,25 @@ def _dag_of(prefix: str) -> str:
     return f"{prefix.rstrip('/') or 'open'}.large"
 
 
-def _large_dag(tasks: int) -> dict[str, object]:
+def _large_dag(tasks: int, prefix: str) -> dict[str, object]:
     nodes = [{"id": f"t{number}", "type": "log", "dependsOn": []} for number in range(tasks)]
-    return {"user_id": "mallory", "nodes": nodes, "triggers": []}
+    return {"user_id": prefix.rstrip("/") or "mallory", "nodes": nodes, "triggers": []}
 
 
 def _deploy(tasks: int) -> Request:
     """Return a request that deploys a DAG of many tasks, the last of which is wrong, so nothing is stored."""
-    document = _large_dag(tasks)
-    nodes = document["nodes"]
-    assert isinstance(nodes, list)
-    nodes[-1] = {**nodes[-1], "type": "lgo"}
-    body = json.dumps(document, separators=(",", ":")).encode()
     headers = {"content-type": "application/json"}
+
+    @cache
+    def body(prefix: str) -> bytes:
+        document = _large_dag(tasks, prefix)
+        nodes = document["nodes"]
+        assert isinstance(nodes, list)
+        nodes[-1] = {**nodes[-1], "type": "lgo"}
+        return json.dumps(document, separators=(",", ":")).encode()
+
     return lambda client, prefix: client.put(
-        f"/workflows/{_dag_of(prefix)}/versions/2", content=body, headers=headers
+        f"/workflows/{_dag_of(prefix)}/versions/2", content=body(prefix), headers=headers
     )
 
 
@@ -183,44 +185,44 @@ def _bulk(lists: int) -> Request:
 bulk = _bulk(250_000)
 
 
-def _requests(part: int = 1) -> dict[str, tuple[Request, tuple[int, ...]]]:
-    """Return each request with the statuses that its answer may have; with `part`, of so much less size."""
+def _requests() -> dict[str, tuple[Request, tuple[int, ...]]]:
+    """Return each request with the statuses that its answer may have."""
     return {
-        "a cookie of backslashes": (_cookie("/" if part == 1 else "/login"), (200,)),
+        "a cookie of backslashes": (_cookie("/"), (200,)),
         "a thousand leap days": (
-            _preview({**SCHEDULE, "cron_expr": "7 3 29 2 *", "timezone": NEW_YORK}, 1_000 // part),
+            _preview({**SCHEDULE, "cron_expr": "7 3 29 2 *", "timezone": NEW_YORK}, 1_000),
             (200,),
         ),
         "a thousand repeated times": (
-            _preview({**SCHEDULE, "cron_expr": "30 1 * 11 0#1", "timezone": NEW_YORK}, 1_000 // part),
+            _preview({**SCHEDULE, "cron_expr": "30 1 * 11 0#1", "timezone": NEW_YORK}, 1_000),
             (200,),
         ),
         # Within the budget or beyond it: that depends on the machine.
-        "a preview that finds no time": (_preview(NEVER, 1_000 // part), (200, 422)),
+        "a preview that finds no time": (_preview(NEVER, 1_000), (200, 422)),
         "45,000 unknown fields": (
-            _preview({**SCHEDULE, **{f"f{n}": 1 for n in range(45_000 // part)}}, 5),
+            _preview({**SCHEDULE, **{f"f{n}": 1 for n in range(45_000)}}, 5),
             (400,),
         ),
         "45,000 unknown policies": (
-            _preview({**SCHEDULE, "policy": {f"f{n}": 1 for n in range(45_000 // part)}}, 5),
+            _preview({**SCHEDULE, "policy": {f"f{n}": 1 for n in range(45_000)}}, 5),
             (400,),
         ),
-        "a name of a megabyte": (_preview({**SCHEDULE, "cron_exp" * (100_000 // part): 1}, 5), (400,)),
+        "a name of a megabyte": (_preview({**SCHEDULE, "cron_exp" * 100_000: 1}, 5), (400,)),
         "50,000 dates": (
-            _preview({**NEVER, "constraints": {"avoid": {"dates": ["2001-01-01"] * (50_000 // part)}}}, 5),
+            _preview({**NEVER, "constraints": {"avoid": {"dates": ["2001-01-01"] * 50_000}}}, 5),
             (400,),
         ),
-        "a list of 300,000 lists": (_preview({**SCHEDULE, "x": [[]] * (300_000 // part)}, 5), (400,)),
+        "a list of 300,000 lists": (_preview({**SCHEDULE, "x": [[]] * 300_000}, 5), (400,)),
         "a duration of a megabyte": (
-            _upsert({**SCHEDULE, "window": {"mode": "after", "duration": "9" * (900_000 // part)}}),
+            _upsert({**SCHEDULE, "window": {"mode": "after", "duration": "9" * 900_000}}),
             (400,),
         ),
-        "a time zone of a megabyte": (_upsert({**SCHEDULE, "timezone": "*/1," * (220_000 // part)}), (400,)),
-        "references that do not end": (_references(6_500 // part), (200,)),
-        "20,000 lines of unknown zones": (_lines(20_000 // part), (400,)),
-        "2,000 definitions of unknown zones": (_definitions(2_000 // part), (400,)),
+        "a time zone of a megabyte": (_upsert({**SCHEDULE, "timezone": "*/1," * 220_000}), (400,)),
+        "references that do not end": (_references(6_500), (200,)),
+        "20,000 lines of unknown zones": (_lines(20_000), (400,)),
+        "2,000 definitions of unknown zones": (_definitions(2_000), (400,)),
         "a dry run over all years": (_dry_run, (400,)),
-        "a form of a megabyte": (_form(250_000 // part), (413,)),
+        "a form of a megabyte": (_form(250_000), (413,)),
         "a schedule that finds no time": (_get, (200,)),
         "what if no time were found": (_what_if, (200, 422)),
         "the dry run of an upsert": (_dry_upsert, (200, 422)),
@@ -238,15 +240,12 @@ def _requests(part: int = 1) -> dict[str, tuple[Request, tuple[int, ...]]]:
             (200,),
         ),
         # Without a DAG runtime: a workflow of any nodes, and no pages.
-        "a DAG of 10,000 tasks": (_deploy(10_000 // part), (200, 201, 400)),
+        "a DAG of 10,000 tasks": (_deploy(10_000), (200, 201, 400)),
         "the page of a large DAG": (_dag_page, (200, 404)),
     }
 
 
 REQUESTS = _requests()
-# As hostile and fifty times smaller, so that ten thousand of a kind take half a minute.
-SMALL = {name: request for name, (request, _) in _requests(50).items()}
-SMALL["bulk lines of nested lists"] = _bulk(5_000)
 
 
 def rewrite(client: httpx.Client, prefix: str) -> httpx.Response:
@@ -266,24 +265,18 @@ def rewrite(client: httpx.Client, prefix: str) -> httpx.Response:
 class Target:
     """The service under attack, as one hostile tenant reaches it."""
 
-    def __init__(self, url: str, token: str, prefix: str, ends_at: float, least: int) -> None:
+    def __init__(self, url: str, token: str, prefix: str, ends_at: float) -> None:
         self.client = httpx.Client(
             base_url=url, timeout=60, trust_env=False, headers={"authorization": f"Bearer {token}"}
         )
         self.prefix = prefix
         self._ends_at = ends_at
-        self.least = least
         self.answers: Counter[str] = Counter()
 
     @property
     def is_over(self) -> bool:
-        """Say whether the attack has lasted long enough and sent enough requests."""
-        return time.time() >= self._ends_at and self.answers.total() >= self.least
-
-    def connect(self) -> socket.socket:
-        """Return a raw connection."""
-        place = self.client.base_url
-        return socket.create_connection((place.host, place.port or 80), timeout=30)
+        """Say whether the attack has lasted long enough."""
+        return time.time() >= self._ends_at
 
     def send(self, request: Request) -> None:
         """Send a request, and count its answer."""
@@ -304,174 +297,11 @@ def _sending(*requests: Request) -> Callable[[Target], None]:
     return attack
 
 
-class _Recording(httpx.BaseTransport):
-    """Keeps the bytes of a request instead of sending it."""
-
-    sent = b""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Keep a request, with its length: no part of it waits for another."""
-        body = request.read()
-        lines = [b"%s: %s" % header for header in request.headers.raw if header[0] != b"Transfer-Encoding"]
-        if body and "content-length" not in request.headers:
-            lines.append(b"Content-Length: %d" % len(body))
-        target = request.method.encode() + b" " + request.url.raw_path + b" HTTP/1.1"
-        self.sent = b"\r\n".join([target, *lines, b"", body])
-        return httpx.Response(200)
-
-
-def _pipelining(request: Request) -> Callable[[Target], None]:
-    """Return an attack that sends several requests before it reads the answers, with little own work."""
-
-    def attack(target: Target) -> None:
-        recording = _Recording()
-        given = target.client
-        request(
-            httpx.Client(base_url=given.base_url, headers=given.headers, transport=recording), target.prefix
-        )
-        sent = recording.sent
-        # No more than are required: one of them may use all of its budget.
-        depth = max(1, min(16, 65_536 // len(sent), target.least))
-        while not target.is_over:
-            try:
-                with target.connect() as connection, connection.makefile("rb") as reader:
-                    while not target.is_over:
-                        connection.sendall(sent * depth)
-                        for _ in range(depth):
-                            target.answers[_status_in(reader)] += 1
-            except (OSError, EOFError) as error:
-                target.answers[type(error).__name__] += 1
-
-    return attack
-
-
-def _status_in(reader: BufferedIOBase) -> str:
-    """Read an answer, and return its status; raise EOFError if there is none."""
-    status, length = reader.readline(), 0
-    while line := reader.readline().strip().lower():
-        if line.startswith(b"content-length:"):
-            length = int(line.partition(b":")[2])
-    if not status or len(reader.read(length)) < length:
-        raise EOFError
-    return status.split()[1].decode()
-
-
-def _idle(target: Target) -> None:
-    """Keep more connections open than the API serves."""
-    connections: list[socket.socket] = []
-    while not target.is_over:
-        with suppress(OSError):
-            connections.append(target.connect())
-        target.answers["connections"] += 1
-        if len(connections) > 1_100:
-            connections.pop(0).close()
-        time.sleep(0.005)
-
-
-def _drip(target: Target) -> None:
-    """Send the body of sign-in forms one byte at a time, over fifty connections."""
-    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"
-    connections: list[socket.socket] = []
-    while not target.is_over:
-        while len(connections) < 50:
-            connections.append(target.connect())
-            connections[-1].sendall(head)
-        for connection in list(connections):
-            try:
-                connection.sendall(b" ")
-                target.answers["bytes"] += 1
-            except OSError:
-                connections.remove(connection)
-        time.sleep(0.05)
-
-
-def _tiny_parts(target: Target) -> None:
-    """Send bodies in parts of one byte, each of which costs as much time as a kilobyte."""
-    head = (
-        b"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\nAuthorization: " + target.client.headers["authorization"].encode()
-    )
-    while not target.is_over:
-        with suppress(OSError), target.connect() as connection:
-            connection.sendall(head + b"\r\n\r\n")
-            for _ in range(100):
-                connection.sendall(b"1\r\n \r\n" * 1_000)
-        target.answers["connections"] += 1
-
-
-def _unread(target: Target) -> None:
-    """Request large answers over fifty connections, and read none."""
-    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    connections: list[socket.socket] = []
-    while not target.is_over:
-        if len(connections) < 50:
-            connections.append(target.connect())
-            connections[-1].setblocking(False)
-        for connection in list(connections):
-            try:
-                connection.send(request)
-                target.answers["requests"] += 1
-            except BlockingIOError:
-                continue
-            except OSError:
-                connections.remove(connection)
-        time.sleep(0.02)
-
-
-def _streams(target: Target) -> None:
-    """Open live streams again and again, and read none."""
-    authorization = target.client.headers["authorization"].encode()
-    request = (
-        b"GET /ui/live HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: "
-        + authorization
-        + b"\r\n\r\n"
-    )
-    connections: list[socket.socket] = []
-    while not target.is_over:
-        with suppress(OSError):
-            connections.append(target.connect())
-            connections[-1].sendall(request)
-        target.answers["streams"] += 1
-        if len(connections) > 200:
-            connections.pop(0).close()
-        time.sleep(0.002)
-
-
-ATTACKS: dict[str, Callable[[Target], None]] = {
-    **{name: _sending(request) for name, (request, _) in REQUESTS.items()},
-    "bulk lines of nested lists": _sending(bulk),
-    "1,000 schedules changed at once": _sending(rewrite),
-    "1,100 idle connections": _idle,
-    "dripping sign-in forms": _drip,
-    "bodies in tiny parts": _tiny_parts,
-    "answers that are not read": _unread,
-    "live streams that are not read": _streams,
+# Each as large as it comes.
+REQUESTS_OF = {
+    **{name: request for name, (request, _) in REQUESTS.items()},
+    "bulk lines of nested lists": bulk,
+    "1,000 schedules changed at once": rewrite,
 }
-# Attacks of connections instead of requests: one sender has as many as it needs.
-CONNECTING = frozenset(
-    {
-        "1,100 idle connections",
-        "dripping sign-in forms",
-        "bodies in tiny parts",
-        "answers that are not read",
-        "live streams that are not read",
-    }
-)
-# Of attacks whose single request is already a flood, fewer requests are as many as are required of others: a
-# request changes a thousand schedules, brings forty lines or 100,000 parts, or uses all of its budget.
-PARTS = {
-    "20,000 lines of unknown zones": 50,
-    "2,000 definitions of unknown zones": 10,
-    "1,000 schedules changed at once": 100,
-    "bulk lines of nested lists": 10,
-    "bodies in tiny parts": 100,
-    "what if no time were found": 50,
-    "what if on the page": 50,
-    "the plan of an edit": 10,
-    "the fleet": 10,
-    "the plan of the fleet": 10,
-    "the page of a large DAG": 50,
-}
-# Where many requests are required.
-MANY = {name: _pipelining(request) for name, request in SMALL.items()}
-MIXED = _sending(*(request for request, _ in REQUESTS.values()), bulk, rewrite)
+SENDING = {name: _sending(request) for name, request in REQUESTS_OF.items()}
+MIXED = _sending(*REQUESTS_OF.values())

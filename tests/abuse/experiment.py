@@ -4,11 +4,11 @@ import asyncio
 import json
 import multiprocessing
 import os
+import resource
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,9 @@ from urllib.parse import quote
 import httpx
 
 from kron.fronts.service.auth.token import make_token
-from tests.abuse.attacks import ATTACKS, CONNECTING, MANY, MIXED, Target, prepare
+from tests.abuse.attacks import MIXED, REQUESTS_OF, SENDING, Target, prepare
+from tests.abuse.connections import CONNECTING, Place, Work
+from tests.abuse.many import recorded, send_many
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
@@ -42,8 +44,13 @@ FLOODS = {
 WINDOWED, WINDOWS = 200, {"cron_expr": "* * * * * *", "window": {"mode": "around", "duration": "1000s"}}
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
 LONG_QUIET = "nothing, for as long as that"
-# Processes that attack at once, and the connections of each where a number of requests is required.
-ATTACKERS, SENDERS = 2, 4
+ATTACKS = (*SENDING, *CONNECTING)
+# Processes that attack at once, and the hostile users of each where a number of requests is required.
+ATTACKERS, USERS = 2, 4
+# More connections than one attacker holds.
+MAX_FILES = 4_096
+# The answers that refuse a request without carrying it out.
+REFUSALS = ("429", "503")
 
 
 class Starts:
@@ -82,6 +89,14 @@ class Row:
     late: list[float]
     api_mib: float
     worker_mib: float
+    # At the beginning; the others are the most since then.
+    api_before_mib: float = 0.0
+    worker_before_mib: float = 0.0
+
+    @property
+    def refused(self) -> int:
+        """Return how many requests were answered without being carried out."""
+        return sum(self.answers[status] for status in REFUSALS)
 
     def late_ms(self, share: float) -> float:
         """Return a quantile of the lateness, in milliseconds."""
@@ -109,6 +124,8 @@ class Experiment:
 
     def row(self, name: str, seconds: float, least: int = 0) -> Row:
         """Let the hostile tenant attack for some seconds, and return what the neighbour saw."""
+        worker = self._server.children()[0]
+        before = [_forget_peak(pid) for pid in (self._server.pid, worker)]
         first, cpu = int(time.time()) + 1, self._server.processor_s
         answers = self._attacked(name, seconds, least)
         last = int(time.time())
@@ -121,7 +138,6 @@ class Experiment:
                 break
             time.sleep(0.1)
             seen = self._starts.late(first, last)
-        worker = self._server.children()[0]
         return Row(
             name,
             answers,
@@ -130,23 +146,28 @@ class Experiment:
             len(expected - set(seen)),
             sum(len(late) > 1 for late in seen.values()),
             [late[0] for late in seen.values()],
-            _mib(self._server.pid),
-            _mib(worker),
+            _mib(self._server.pid, "VmHWM"),
+            _mib(worker, "VmHWM"),
+            *before,
         )
 
     def _attacked(self, name: str, seconds: float, least: int) -> Counter[str]:
         if name == HANGS:
             return self._hang(seconds, max(HANGING, least))
         if name in FLOODS:
-            return self._flood(seconds, FLOODS[name])
+            return self._flood(max(seconds, (least // FLOOD + 1) * EVERY_S), FLOODS[name])
         if name in (QUIET, LONG_QUIET):
             time.sleep(seconds)
             return Counter()
         context = multiprocessing.get_context("spawn")
         queue: Queue[Counter[str]] = context.Queue()
-        arguments = (name, self._url, token_of(HOSTILE), seconds, -(-least // ATTACKERS), queue)
         attackers = [
-            context.Process(target=attack_in_process, args=arguments, daemon=True) for _ in range(ATTACKERS)
+            context.Process(
+                target=attack_in_process,
+                args=(number, name, self._url, seconds, -(-least // ATTACKERS), queue),
+                daemon=True,
+            )
+            for number in range(ATTACKERS)
         ]
         for attacker in attackers:
             attacker.start()
@@ -160,18 +181,31 @@ class Experiment:
     def _flood(self, seconds: float, kind: str) -> Counter[str]:
         """Let thousands of schedules be due in the same second, again and again."""
         launcher = {"kind": "http", "url": self._quick} if kind == "http" else {"kind": "log"}
-        with _as_hostile(self._url) as client:
+        with _client_of(self._url) as client:
             if kind == "windows":
-                answers = _flood_with(client, WINDOWS, launcher, WINDOWED)
+                _flood_with(client, WINDOWS, launcher, WINDOWED)
                 time.sleep(seconds)
-                return answers + _flood_with(client, {"cron_expr": NEVER}, launcher, WINDOWED)
-            answers = _flood_with(client, {"cron_expr": f"*/{EVERY_S} * * * * *"}, launcher)
+                answers = Counter({"windows open": self._count("kron_runs_open")})
+                _flood_with(client, {"cron_expr": NEVER}, launcher, WINDOWED)
+                return answers
+            before, began = self._count("kron_outcomes_total"), time.time()
+            _flood_with(client, {"cron_expr": f"*/{EVERY_S} * * * * *"}, launcher)
             time.sleep(seconds)
-            return answers + _flood_with(client, {"cron_expr": NEVER}, launcher)
+            # Those of the neighbour are not counted.
+            started = self._count("kron_outcomes_total") - before - int(SCHEDULES * (time.time() - began))
+            _flood_with(client, {"cron_expr": NEVER}, launcher)
+            return Counter({"starts": max(0, started)})
+
+    def _count(self, metric: str) -> int:
+        """Return the sum of a metric of the worker."""
+        headers = {"authorization": f"Bearer {token_of('operator', 'admin')}"}
+        text = httpx.get(f"{self._url}/metrics", headers=headers, timeout=60, trust_env=False).text
+        lines = [line for line in text.splitlines() if line.startswith(f"{metric}{{")]
+        return int(sum(float(line.split()[-1]) for line in lines))
 
     def _hang(self, seconds: float, requests: int) -> Counter[str]:
         answers: Counter[str] = Counter()
-        with _as_hostile(self._url) as client:
+        with _client_of(self._url) as client:
             launcher = {"kind": "http", "url": self._hanging, "timeout": "1h"}
             body = {"schedule_id": f"{HOSTILE}/hangs", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
             schedule = {**body, "launcher": launcher}
@@ -187,53 +221,71 @@ class Experiment:
             def send(number: int) -> str:
                 document = {"request_id": f"{os.getpid()}-{time.time_ns()}-{number}"}
                 path = f"/schedules/{quote(f'{HOSTILE}/hangs', safe='')}/run"
-                time.sleep(0.011 if number < HANGING else 0)
+                # As fast as its rate limit lets it.
+                time.sleep(0.011)
                 return str(client.post(path, json=document).status_code)
 
-            with ThreadPoolExecutor(1 if requests <= HANGING else SENDERS) as pool:
-                answers += Counter(pool.map(send, range(requests)))
+            answers += Counter(map(send, range(requests)))
             time.sleep(max(0.0, ends_at - time.time()))
         return answers
 
 
-def _as_hostile(url: httpx.URL | str) -> httpx.Client:
-    """Return a client of the hostile tenant."""
-    headers = {"authorization": f"Bearer {token_of(HOSTILE)}"}
+def _client_of(url: httpx.URL | str, user: str = HOSTILE) -> httpx.Client:
+    """Return a client of a hostile user."""
+    headers = {"authorization": f"Bearer {token_of(user)}"}
     return httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers)
 
 
 def _flood_with(
     client: httpx.Client, fields: Mapping[str, object], launcher: dict[str, str], count: int = FLOOD
-) -> Counter[str]:
-    """Create or change the schedules of a flood, and return the answers."""
-    answers: Counter[str] = Counter()
+) -> None:
+    """Create or change the schedules of a flood."""
     document = {**fields, "timezone": "UTC", "launcher": launcher}
     headers = {"content-type": "application/x-ndjson"}
     for first in range(0, count, 1_000):
         names = (f"{HOSTILE}/flood {number}" for number in range(first, min(count, first + 1_000)))
         lines = "\n".join(json.dumps({**document, "schedule_id": name}) for name in names)
-        answer = client.post("/schedules/bulk", content=lines.encode(), headers=headers)
-        answers[str(answer.status_code)] += 1
-    return answers
+        client.post("/schedules/bulk", content=lines.encode(), headers=headers).raise_for_status()
 
 
-def _mib(pid: int) -> float:
-    """Return the most memory that a process has used."""
+def _mib(pid: int, what: str) -> float:
+    """Return the memory of a process: that it uses (`VmRSS`), or the most that it has used (`VmHWM`)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
+
+
+def _forget_peak(pid: int) -> float:
+    """Let the most memory that a process has used be what it uses now, and return that."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return _mib(pid, "VmRSS")
+
+
+def hostile_users(*, is_many: bool = True) -> list[str]:
+    """Return the hostile users; the first is alone where no number of requests is required."""
+    return [HOSTILE, *(f"{HOSTILE}{number}" for number in range(1, ATTACKERS * USERS if is_many else 1))]
 
 
 def attack_in_process(
-    name: str, url: str, token: str, seconds: float, least: int, queue: "Queue[Counter[str]]"
+    number: int, name: str, url: str, seconds: float, least: int, queue: "Queue[Counter[str]]"
 ) -> None:
     """Attack in a process of one's own, and put the answers into a queue."""
-    senders = SENDERS if least and name not in CONNECTING else 1
-    attack = MIXED if name == MIX else MANY.get(name, ATTACKS[name]) if least else ATTACKS[name]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, MAX_FILES), hard))
     ends_at = time.time() + seconds
-    targets = [Target(url, token, f"{HOSTILE}/", ends_at, -(-least // senders)) for _ in range(senders)]
-    with ThreadPoolExecutor(senders) as pool:
-        list(pool.map(attack, targets))
-    queue.put(sum((target.answers for target in targets), Counter[str]()))
+    host, port = httpx.URL(url).host, httpx.URL(url).port or 80
+    work = Work(least, ends_at)
+    if name in CONNECTING:
+        asyncio.run(CONNECTING[name](Place(host, port, token_of(HOSTILE)), work))
+    elif least:
+        users = hostile_users()[number * USERS : (number + 1) * USERS]
+        messages = [recorded(url, token_of(user), f"{user}/", REQUESTS_OF[name]) for user in users]
+        asyncio.run(send_many(Place(host, port, ""), messages, work))
+    else:
+        target = Target(url, token_of(HOSTILE), f"{HOSTILE}/", ends_at)
+        (MIXED if name == MIX else SENDING[name])(target)
+        work.answers.update(target.answers)
+    queue.put(work.answers)
 
 
 @contextmanager
@@ -274,9 +326,9 @@ def accept_starts(ports: "Queue[int]") -> None:
 
 @contextmanager
 def experimenting(
-    folder: Path, store: str = "sqlite:///kron.db", *, is_limited: bool = True
+    folder: Path, store: str = "sqlite:///kron.db", *, is_many: bool = False
 ) -> Iterator[Experiment]:
-    """Serve two tenants, and start the neighbour's schedules; without limit no request is answered 429."""
+    """Serve the neighbour and hostile users, with the default limits, and start the neighbour's schedules."""
     starts, released = Starts(), threading.Event()
 
     def hang(_: str) -> None:
@@ -290,7 +342,6 @@ def experimenting(
         "KRON_TICK_MS": "1000",
         "KRON_STORE": store,
         "KRON_EXECUTOR": '{"kind": "dag"}',
-        **({} if is_limited else {"KRON_REQUESTS_PER_S": "0"}),
     }
     with (
         executing(hang) as hanging,
@@ -299,10 +350,12 @@ def experimenting(
         serving(folder, **variables) as (client, server),
     ):
         starts.executor = executor
-        with _as_hostile(client.base_url) as hostile:
+        with _client_of(client.base_url) as hostile:
             # Before those of the neighbour: of those due together a store returns the oldest first.
             _flood_with(hostile, {"cron_expr": NEVER}, {"kind": "log"})
-            prepare(hostile, f"{HOSTILE}/")
+        for user in hostile_users(is_many=is_many):
+            with _client_of(client.base_url, user) as hostile:
+                prepare(hostile, f"{user}/")
         good = {"authorization": f"Bearer {token_of(GOOD)}"}
         for number in range(SCHEDULES):
             document = {"schedule_id": f"{GOOD}/{number}", "cron_expr": "* * * * * *", "timezone": "UTC"}

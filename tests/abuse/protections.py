@@ -325,7 +325,7 @@ PROTECTIONS = (
         f"{LAUNCHERS}/kubernetes/launcher.py",
         "            if self._by_namespace:\n                self._adopt_later",
         "            if False:\n                self._adopt_later",
-        "tests/service/test_kubernetes.py::test_a_namespace_that_hangs_takes_nothing_from_other_tenants",
+        "tests/service/test_kubernetes.py::test_a_take_over_does_not_wait_for_a_namespace_that_hangs",
     ),
     Protection(
         "a user has half of the slots of a DAG worker",

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.abuse.attacks import ATTACKS
-from tests.abuse.experiment import FLOODS, HANGS, QUIET, experimenting
+from tests.abuse.experiment import ATTACKS, FLOODS, HANGS, QUIET, experimenting
 
 # Every attack has to see a start of the neighbour, however busy the machine is.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]

@@ -11,10 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
+from kron.clocks.system import SystemClock
 from kron.fronts.service.launchers import NO_CLUSTER
 from kron.launchers.delivery import MAX_REQUESTS
+from kron.launchers.kubernetes.access import ClusterAccess
+from kron.launchers.kubernetes.api import ApiClient
+from kron.launchers.kubernetes.launcher import KubernetesLauncher
 from tests.kubernetes.api_server import ApiServer, Fault
 from tests.kubernetes.test_operator_process import kubeconfig
+from tests.launchers.ear import Ear, a_launch
 from tests.service.server import process, serving
 from tests.waiting import PATIENCE_S, until
 
@@ -212,6 +217,21 @@ async def test_a_namespace_that_hangs_takes_nothing_from_other_tenants(
         await second.post("/schedules/bob/run", {"request_id": "1"})
         await until(lambda: len(job_names(cluster)) == 3)
         assert {each.verb for each in cluster.requests[adopting:] if each.namespace == "ann"} <= {"list"}
+
+
+async def test_a_take_over_does_not_wait_for_a_namespace_that_hangs(cluster: ApiServer) -> None:
+    # No request is given up while the test waits.
+    api = ApiClient(ClusterAccess(cluster.url), request_s=3_600)
+    launcher = KubernetesLauncher(SystemClock(), api, by_namespace=True)
+    cluster.faults.append(Fault(lambda each: each.namespace == "ann", times=10_000, delay=3_600))
+    ann, bob = (a_launch({**LAUNCHER, "namespace": user}, identity=user) for user in ("ann", "bob"))
+    ear = Ear()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await launcher.adopt([ann, bob], ear) == {ann.run.key, bob.run.key}
+    # Of the other namespace it is known that there is no Job.
+    await until(lambda: ear.said(bob))
+    assert ear.said(ann) == []
+    await launcher.close(wait=False)
 
 
 async def test_replace_deletes_the_job_in_the_foreground_and_waits(
