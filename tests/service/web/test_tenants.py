@@ -6,7 +6,7 @@ The routes are those that the service has: a new one fails here until its parame
 import json
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ from tests.service.test_dag import VARIABLES, sh
 from tests.service.web.test_actions import added_for, form_of, owned, signed_in, token
 from tests.service.web.test_dag_pages import deploy
 from tests.service.web.test_pages import page_of
+from tests.service.webpage import Webpage
 from tests.waiting import wait_for
 
 DATE = "2026-06-01T00:00:00Z"
@@ -201,3 +202,39 @@ def test_no_address_and_no_form_leads_to_another_tenant(
         ):
             assert shown in page_of(mallory, path, **query).text
     assert snapshot(service, owned_by_ann) == before
+
+
+# Plans that everybody may read: only their last button needs a scope.
+PLANS = {"/ui/fleet/apply"}
+
+
+def offered(page: Webpage) -> set[str]:
+    """Return where the forms of a page lead that change something and have a button."""
+    found, action = set[str](), None
+    for tag, attributes in page.elements:
+        if tag == "form":
+            changes = attributes.get("method") == "post"
+            action = urlsplit(attributes["action"]).path if changes else None
+        elif tag == "button" and action is not None:
+            found.add(action)
+    return found - {"/logout"}
+
+
+def test_a_reader_is_offered_no_action_on_any_page(service: httpx.Client, owned_by_ann: Owned) -> None:
+    acts = {path for (method, path), need in NEEDS.items() if method == "POST" and need.page}
+    pages = [path for method, path in ROUTES if method == "GET" and path != "/ui/run/output"]
+    pages = [path for path in pages if not path.startswith("/ui/workers")]
+    assert len(acts) >= 13
+    with signed_in(service, "ann", "read") as reader, signed_in(service, "ann") as ann:
+        for path in pages:
+            query, _ = owned_by_ann.route("GET", path)
+            page = page_of(reader, path, **query)
+            assert offered(page) == set(), path
+            links = {urlsplit(link).path for link in page.links} & acts
+            assert path in acts or links <= PLANS, path
+        # With every scope the same pages offer them.
+        name = {"id": owned_by_ann.schedule}
+        links = {urlsplit(link).path for link in page_of(ann, "/ui/schedule", **name).links}
+        assert {f"/ui/schedule/{word}" for word in ("run", "pause", "edit", "backfill")} <= links
+        assert offered(page_of(ann, "/ui/schedule/pause", **name)) == {"/ui/schedule/pause"}
+        assert offered(page_of(ann, "/ui/dag", id=owned_by_ann.dag)) >= {"/ui/dag/pause", "/ui/dag/trigger"}

@@ -14,6 +14,7 @@ from kron.core.plan.step import JobState
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, rfc3339
 from kron.fronts.service.web.timeline import (
     HOUR,
+    MAX_LISTED,
     MAX_SINGLE,
     MINUTE,
     SCALES,
@@ -103,6 +104,17 @@ def test_windows_are_not_decided_once_the_budget_is_spent() -> None:
     coming = coming_of(state, view_of(Zoom.DAY, NOW, NOW), is_spent=lambda: True)
     assert coming.is_nominal
     assert sum(coming.columns.values()) == 11
+
+
+def test_a_dense_schedule_without_a_window_is_not_said_to_have_too_many() -> None:
+    view = view_of(Zoom.DAY, NOW, NOW)
+    # The number of its runs is limited, so that its starts are found one by one.
+    limited = a_job("* * * * * *")._replace(remaining=10**6)
+    coming = coming_of(JobState(limited), view)
+    assert sum(coming.columns.values()) > MAX_LISTED
+    assert not coming.is_nominal
+    windowed = a_job("* * * * * *", window={"mode": "after", "duration": "10s"})._replace(remaining=10**6)
+    assert coming_of(JobState(windowed), view).is_nominal
 
 
 def test_a_start_is_a_point_with_its_outcome_and_a_link_to_its_period() -> None:

@@ -203,7 +203,9 @@ def _listed(state: JobState, view: View) -> ComingStarts:
     if len(starts) > MAX_LISTED:
         first, last = max(view.start, view.now + 1000) // 1000, view.end // 1000
         return ComingStarts(
-            _columns(compiled.plan, first, last, view), windows=_real(windows), is_nominal=True
+            _columns(compiled.plan, first, last, view),
+            windows=_real(windows),
+            is_nominal=not compiled.plain,
         )
     return ComingStarts(Counter(view.column(at) for at, _ in starts), starts, _real(windows))
 
