@@ -28,7 +28,10 @@ class DagClaimRequest(NamedTuple):
     """A worker's request for tasks: how many at most, and until when it leases them.
 
     `executing` counts the tasks that it executes for each user. One with `most_of_user` of them gets no more;
-    those of the default user have no limit, and with `is_full` get none.
+    those of the default user have no limit, and with `is_full` get none. Without `takes_over` tasks of dead
+    workers are left: the clock was set, and the living have not renewed their leases yet. `latest_lease` is the
+    latest instant to which a lease lasts by a right clock: later ones, and retries that wait longer than their
+    delay, were written while the clock was ahead. None leaves them, because the clock may be wrong now.
     """
 
     worker: str
@@ -38,6 +41,8 @@ class DagClaimRequest(NamedTuple):
     executing: Mapping[str, int] = MappingProxyType({})
     most_of_user: int | None = None
     is_full: bool = False
+    takes_over: bool = True
+    latest_lease: int | None = None
 
     def users_without_room(self, claimed: Sequence[DagClaim]) -> frozenset[str]:
         """Return the users that get no further task, after some were claimed."""

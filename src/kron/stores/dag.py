@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from kron.core.dag.plan import Busy, claimed
+from kron.core.dag.plan import Busy, claimed, shortened
 from kron.core.dag.record import (
     AttemptOutcome,
     DagAttempt,
@@ -192,15 +192,29 @@ class DagTables:
         """Lease due tasks to a worker within every limit: first those of dead workers, then queued ones."""
 
         async def work(transaction: Transaction) -> list[DagClaim]:
-            values = {"now": request.now, "limit": request.limit}
+            latest = FOR_EVER if request.latest_lease is None else request.latest_lease
+            values = {"now": request.now, "latest": latest, "limit": request.limit}
             claims: list[DagClaim] = []
-            for row in () if request.is_full else await transaction.rows("expired", values):
+            takes_over = request.takes_over and not request.is_full
+            for row in await transaction.rows("expired", values) if takes_over else ():
                 await self._claim(transaction, request, _task_of(row), claims, taken_over=True)
+            if request.latest_lease is not None:
+                await self._shorten_retries(transaction, request.now)
             if len(claims) < request.limit:
                 await self._claim_queued(transaction, request, claims)
             return claims
 
         return await self._database.do(work, exclusive=True)
+
+    async def _shorten_retries(self, transaction: Transaction, now: int) -> None:
+        """Let retries wait no longer than their delay: the clock was ahead when they were queued."""
+        rows = await transaction.rows("late_retries", {"now": now, "limit": PAGE})
+        for task in map(_task_of, rows):
+            run = await self._run(transaction, task.run_id)
+            assert run is not None, "a task has a run"
+            sooner = shortened(run, task, now)
+            if sooner is not None and await _update_run(transaction, run, run.revision):
+                await transaction.count("update_task", _values_of(sooner))
 
     async def _claim_queued(
         self, transaction: Transaction, request: DagClaimRequest, claims: list[DagClaim]

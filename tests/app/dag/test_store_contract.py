@@ -245,3 +245,48 @@ async def test_attempts_are_read_with_the_ends_of_their_outputs(house: House) ->
     ]
     (single,) = await house.store.attempts(run_id, "a")
     assert len(single.output or "") == WHOLE_OUTPUT
+
+
+# --- queued, leased and retried while the clock was ahead ----------------------------------------------
+
+AHEAD = NOW + 86_400_000
+
+
+async def test_a_task_that_was_queued_while_the_clock_was_ahead_is_due(house: House) -> None:
+    await house.put(node("a"), node("b", "a"))
+    run_id = await house.start()
+    (first,) = await claim(house.store, now=AHEAD)
+    assert await finish(house.store, first, now=AHEAD)
+    assert (await house.state(run_id)).tasks["b"].due_at == AHEAD
+    assert await house.store.next_due(NOW) is None
+    (second,) = await claim(house.store)
+    assert second.task.task_id == "b"
+
+
+async def test_a_lease_longer_than_any_of_a_right_clock_is_taken_over(house: House) -> None:
+    await house.put(node("a"))
+    await house.start()
+    await claim(house.store, "dead", now=AHEAD)
+    assert await claim(house.store) == []
+    latest = DagClaimRequest("w", NOW, NOW + 1_000, 100, latest_lease=AHEAD + 1_000)
+    assert await house.store.claim(latest) == []
+    (taken,) = await house.store.claim(latest._replace(latest_lease=NOW + 1_000))
+    assert (taken.task.worker, taken.task.lease_until, taken.taken_over) == ("w", NOW + 1_000, True)
+    assert await house.store.claim(latest._replace(latest_lease=NOW + 1_000)) == []
+
+
+async def test_a_retry_waits_for_its_delay_and_not_for_the_instant_of_a_clock_that_was_ahead(
+    house: House,
+) -> None:
+    await house.put(node("a", retries=2, retry_delay="10m"))
+    run_id = await house.start()
+    (first,) = await claim(house.store, now=AHEAD)
+    assert await finish(house.store, first, TaskEnd(AttemptOutcome.FAILED, "no"), now=AHEAD)
+    check = DagClaimRequest("w", NOW, NOW + 1_000, 100, latest_lease=NOW + 61_000)
+    assert await claim(house.store) == []
+    assert await house.store.claim(check) == []
+    assert (await house.state(run_id)).tasks["a"].due_at == NOW + 600_000
+    assert await house.store.next_due(NOW) == NOW + 600_000
+    assert await house.store.claim(check._replace(now=NOW + 599_999)) == []
+    (again,) = await claim(house.store, now=NOW + 600_000)
+    assert again.task.attempt == 2

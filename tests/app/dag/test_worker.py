@@ -5,16 +5,20 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskContext
 from kron.app.dag.worker import STORE_BACKOFF, DagWorker, DagWorkerOptions
+from kron.clocks.system import SystemClock
 from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus
 from kron.core.errors import StoreError
+from kron.core.time.instant import EPOCH
 from kron.dag_ports import DagClaimRequest, DagStore
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.spec import KubernetesOptions
@@ -372,3 +376,67 @@ async def test_a_worker_asks_a_store_that_fails_less_and_less_often_until_it_ans
     worker.stop()
     await running
     await store.close()
+
+
+# --- a clock that is set -------------------------------------------------------------------------------
+
+
+class SetClock(SystemClock):
+    """A wall clock that is set by hand; the monotonic one runs on."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+    async def sleep_until(self, instant: datetime) -> None:
+        await super().sleep_until(instant - self.ahead)
+
+
+async def happens(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds; the timeout of the test ends what never happens."""
+    while not await condition():  # noqa: ASYNC110 - nothing signals a stored lease
+        await asyncio.sleep(0.02)
+
+
+async def test_leases_and_timeouts_outlive_a_clock_that_was_ahead(house: House) -> None:
+    """An excursion of a day, as tasks run: none times out, each stays leased, and what it queued is due."""
+    clock = house.clock = SetClock()
+    house.orchestrator = RunOrchestrator(house.store, house.workflows, clock)
+    may_end, running = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: TaskContext) -> None:
+        running.set()
+        await may_end.wait()
+
+    async def quick(_: TaskContext) -> None:
+        pass
+
+    await house.put(node("slow", timeout="1h"), node("quick", "slow"))
+    first = await house.start(day="2026-06-01")
+    worker = house.worker({"slow": slow, "quick": quick}, lease=timedelta(seconds=3))
+    working = asyncio.create_task(worker.run())
+
+    async def lease_until(at_least: int = 0, at_most: int = 1 << 60) -> bool:
+        return at_least <= ((await house.state(first)).tasks["slow"].lease_until or 0) <= at_most
+
+    def now() -> int:
+        return (clock.now() - EPOCH) // timedelta(milliseconds=1)
+
+    await running.wait()
+    clock.ahead = timedelta(days=1)
+    worker.wake()
+    second = await house.start(day="2026-06-02")
+    await happens(lambda: lease_until(at_least=now()))
+    clock.ahead = timedelta(0)
+    worker.wake()
+    await happens(lambda: lease_until(at_most=now() + 3_000))
+    may_end.set()
+    await happens(house.is_over)
+    worker.stop()
+    await working
+    assert await house.orchestrator.error_of(first) is None
+    assert await house.orchestrator.error_of(second) is None
+    for run_id in (first, second):
+        assert set((await house.statuses(run_id)).values()) == {"success"}
+    assert [each.attempt for each in await house.store.attempts(first)] == [1, 1]

@@ -31,9 +31,11 @@ from kron.core.dag.plan import TaskEnd, accepted, ended_together, execution_key
 from kron.core.dag.record import AttemptOutcome, DagChange, DagClaim, DagState
 from kron.core.errors import InputError, StoreError
 from kron.core.job.outcome import Reason
+from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import DataInterval, Launch, LeaseStatus, Payload, RunEvent, RunReport
 from kron.core.time.instant import EPOCH, instant_text
+from kron.core.time.steady import ClockState, Reading
 from kron.dag_ports import DagClaimRequest, DagLease, DagStore
 from kron.launchers.backoff import Backoff
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
@@ -71,13 +73,14 @@ OUTCOMES = {
 class TaskExecution:
     """One attempt that this worker executes; `why` is the outcome of an end that the worker requested.
 
+    `deadline` is by the monotonic clock: an attempt has its whole timeout, however the wall clock is set.
     `error` is that of a function that raised an exception.
     """
 
     claim: DagClaim
     launch: Launch
     launcher: Launcher
-    deadline: int | None
+    deadline: float | None
     output: str | None = None
     result: str | None = None
     error: str | None = None
@@ -141,7 +144,11 @@ class DagWorker:
         self._is_stopping = False
         # While it is drained it claims no further tasks.
         self._is_drained = False
-        self._renew_at = 0
+        # When leases are renewed next, and when wrong ones are looked for, by the monotonic clock.
+        self._renew_at = self._check_at = 0.0
+        # After a jump, until when no lease of another worker counts as expired.
+        self._take_over_at = 0.0
+        self._time, self._is_steady = ClockState(), False
         # The end of the leases by the monotonic clock, which no change of the wall clock affects.
         self._leased_until = 0.0
         self._failures = 0
@@ -188,6 +195,7 @@ class DagWorker:
         """Record ends, renew leases, claim tasks; return when the next turn is due, in milliseconds."""
         with self._clock.working():
             try:
+                self._read_clock()
                 await self._record_accepted()
                 await self._record_ends()
                 await self._renew()
@@ -218,8 +226,9 @@ class DagWorker:
         now = self._now()
         times = [now + self._options.tick // MILLISECOND]
         if self._executions:
-            times.append(self._renew_at)
-            times += [each.deadline for each in self._executions.values() if each.deadline is not None]
+            ends = [each.deadline for each in self._executions.values() if each.deadline is not None]
+            first_s = min([self._renew_at, *ends]) - self._clock.monotonic()
+            times.append(now + int(1000 * first_s))
         if not (self._is_stopping or self._is_drained):
             due = await self._store.next_due(now)
             times += [] if due is None else [due]
@@ -228,14 +237,13 @@ class DagWorker:
     # --- leases ----------------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
-        now = self._now()
-        self._end_late(now)
-        if not self._executions or now < self._renew_at:
-            return
         began = self._clock.monotonic()
+        self._end_late(began)
+        if not self._executions or began < self._renew_at:
+            return
         leases = sorted(self._executions)
-        kept = await self._store.renew(self._options.name, leases, now + self._lease_ms)
-        self._renew_at = now + self._renew_ms
+        kept = await self._store.renew(self._options.name, leases, self._now() + self._lease_ms)
+        self._renew_at = began + self._renew_ms / 1000
         self._leased_until = began + self._lease_ms / 1000
         for lease in leases:
             execution = self._executions.get(lease)
@@ -246,7 +254,7 @@ class DagWorker:
             elif kept[lease]:
                 self._request_end(execution, AttemptOutcome.CANCELLED)
 
-    def _end_late(self, now: int) -> None:
+    def _end_late(self, now: float) -> None:
         for execution in list(self._executions.values()):
             if execution.deadline is not None and execution.deadline <= now:
                 execution.deadline = None
@@ -292,10 +300,14 @@ class DagWorker:
             # Beyond its slots it executes one task of each user that has none.
             most_of_user=max(1, slots // 2) if free > 0 else 1,
             is_full=free <= 0,
+            takes_over=began >= self._take_over_at,
+            latest_lease=self._latest_lease(now, began),
         )
         claims = await self._store.claim(request)
+        if request.latest_lease is not None:
+            self._check_at = began + LOOKAHEAD_MS / 1000
         if claims and not self._executions:
-            self._renew_at = now + self._renew_ms
+            self._renew_at = began + self._renew_ms / 1000
             self._leased_until = began + self._lease_ms / 1000
         for claim in claims:
             try:
@@ -307,6 +319,23 @@ class DagWorker:
                     claim, launch_of(claim, "{}", CallbackSettings.kind), launcher, None
                 )
                 self._end(unstarted, TaskEnd(AttemptOutcome.FAILED, str(error)))
+
+    def _read_clock(self) -> None:
+        """Note whether the clock was set: then leases are renewed before any counts as expired."""
+        mono = self._clock.monotonic()
+        reading = Reading(self._now(), round(1000 * mono))
+        self._time, judged = self._time.read(reading, lookahead_ms=LOOKAHEAD_MS, steady_ms=LOOKAHEAD_MS)
+        self._is_steady = judged.is_steady
+        if judged.jump:
+            self._renew_at, self._take_over_at = mono, mono + self._lease_ms / 1000
+
+    def _latest_lease(self, now: int, mono: float) -> int | None:
+        """Return the latest instant of a right lease, once in a while and only if the clock has been steady.
+
+        After a step back the workers of this store renew their leases long before it counts as steady.
+        """
+        is_due = self._is_steady and mono >= self._check_at
+        return now + self._lease_ms + LOOKAHEAD_MS if is_due else None
 
     async def _start(self, claim: DagClaim, now: int) -> None:
         spec = claim.run.tasks.tasks[claim.task.task_id]
@@ -324,7 +353,9 @@ class DagWorker:
         lease = DagLease(claim.task.run_id, claim.task.task_id, claim.task.attempt)
         launch = launch._replace(lease_status=partial(self._lease_status, lease))
         timeout, started = spec.policy.timeout, claim.task.started_at or now
-        deadline = None if timeout is None else started + timeout // MILLISECOND
+        # It may have started under a clock that was ahead.
+        left_s = 0.0 if timeout is None else timeout.total_seconds() - max(0, now - started) / 1000
+        deadline = None if timeout is None else self._clock.monotonic() + left_s
         execution = TaskExecution(claim, launch, launcher, deadline)
         self._executions[lease] = self._by_key[launch.run.key] = execution
         if claim.taken_over:

@@ -258,6 +258,14 @@ def _after(run: DagRun, task: DagTask, spec: TaskSpec, end: TaskEnd, now: int) -
     return free.moved(DagTaskStatus.FAILED)._replace(ended_at=now)
 
 
+def shortened(run: DagRun, task: DagTask, now: int) -> DagTask | None:
+    """Return a task whose retry waits longer than its delay, with the whole delay from now on, or None."""
+    delay_ms = run.tasks.tasks[task.task_id].policy.delay_ms(task.attempt - task.base)
+    if task.due_at is None or task.due_at <= now + delay_ms:
+        return None
+    return task._replace(due_at=now + delay_ms)
+
+
 # --- by hand -------------------------------------------------------------------------------------------
 
 

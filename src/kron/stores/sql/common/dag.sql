@@ -52,8 +52,9 @@ ORDER BY started_at DESC, task_id, attempt LIMIT :limit
 SELECT run_id, dag_id, pool, COUNT(*) FROM dag_tasks WHERE status = 'running' GROUP BY run_id, dag_id, pool
 
 -- name: queued
+-- A task that waits for no retry is due, also if it was queued while the clock was ahead.
 SELECT {dag_task.columns} FROM dag_tasks
-WHERE status = 'queued' AND due_at <= :now AND (due_at, run_id, position) > (:due_at, :run_id, :position)
+WHERE status = 'queued' AND (due_at <= :now OR attempt = base) AND (due_at, run_id, position) > (:due_at, :run_id, :position)
     AND (CAST(:without AS TEXT) = '' OR NOT EXISTS (
         SELECT 1 FROM dag_runs WHERE dag_runs.run_id = dag_tasks.run_id
             AND REPLACE(CAST(:without AS TEXT), CAST(:before AS TEXT) || user_id || CAST(:after AS TEXT), '')
@@ -62,14 +63,20 @@ WHERE status = 'queued' AND due_at <= :now AND (due_at, run_id, position) > (:du
     AND NOT EXISTS (SELECT 1 FROM dag_states WHERE dag_states.dag_id = dag_tasks.dag_id AND paused = 1)
 ORDER BY due_at, run_id, position LIMIT :limit
 
--- name: expired
+-- name: late_retries
 SELECT {dag_task.columns} FROM dag_tasks
-WHERE status = 'running' AND lease_until <= :now ORDER BY lease_until, run_id, position LIMIT :limit
+WHERE status = 'queued' AND attempt > base AND due_at > :now ORDER BY due_at DESC, run_id, position LIMIT :limit
+
+-- name: expired
+-- No lease lasts longer than `latest`: a later one was granted while the clock was ahead, and is not renewed.
+SELECT {dag_task.columns} FROM dag_tasks
+WHERE status = 'running' AND (lease_until <= :now OR lease_until > :latest)
+ORDER BY lease_until, run_id, position LIMIT :limit
 
 -- name: next_due
 SELECT MIN(at) FROM (
     SELECT MIN(due_at) AS at FROM dag_tasks
-    WHERE status = 'queued' AND due_at > :now
+    WHERE status = 'queued' AND due_at > :now AND attempt > base
         AND NOT EXISTS (SELECT 1 FROM dag_states WHERE dag_states.dag_id = dag_tasks.dag_id AND paused = 1)
     UNION ALL SELECT MIN(lease_until) FROM dag_tasks WHERE status = 'running'
 ) AS times
