@@ -69,8 +69,17 @@ class EvidenceLog(IncidentLog, Protocol):
 class NoticeOutbox(Protocol):
     """The outbox of notifications."""
 
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+    async def pending_notices(
+        self, namespace: str, *, limit: int, of_owner: int | None = None
+    ) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first.
+
+        With `of_owner` no more than so many of one owner, of each of its targets in turn. The owner is what
+        the name of a job starts with, up to a slash.
+        """
+
+    async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:
+        """End the oldest notices still to be sent of owners that have more than `most`; return how many."""
 
     async def note_notices(
         self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()

@@ -167,6 +167,20 @@ PROTECTIONS = (
         _abuse("45,000 unknown fields"),
     ),
     Protection(
+        "notices of one owner are read in parts",
+        "app/notify/sender.py",
+        "limit=MAX_GROUP, of_owner=MAX_READ)",
+        "limit=MAX_GROUP)",
+        "tests/app/test_notify.py::test_a_flood_of_one_owner_is_read_in_parts",
+    ),
+    Protection(
+        "notices of one owner that wait are bounded",
+        "app/notify/sender.py",
+        "if any(count >= MAX_READ for count in counts.values()):",
+        "if False:",
+        "tests/service/test_hostile_notices.py::test_notifications_of_one_owner_that_nobody_takes_are_given_up",
+    ),
+    Protection(
         "a document is checked without writing the path of each value",
         "core/fields.py",
         "left += (((place, number), each) for number, each in enumerate(value))",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kron.app.notify.channel import EmailChannel, parse_channels
-from kron.app.notify.sender import BACKOFF, MAX_SENDING, NotifyOptions, Sender
+from kron.app.notify.sender import BACKOFF, MAX_READ, MAX_SENDING, NotifyOptions, Sender
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -106,9 +106,14 @@ class OutboxStore(SqliteStore):
     """A store that does something more after the outbox was read, once."""
 
     after_read: Callable[[], Awaitable[None]] | None = None
+    # The most notices that were read at once.
+    most_read = 0
 
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        pending = await super().pending_notices(namespace, limit=limit)
+    async def pending_notices(
+        self, namespace: str, *, limit: int, of_owner: int | None = None
+    ) -> list[NoticeRecord]:
+        pending = await super().pending_notices(namespace, limit=limit, of_owner=of_owner)
+        self.most_read = max(self.most_read, len(pending))
         hook, self.after_read = self.after_read, None
         if hook is not None:
             await hook()
@@ -201,6 +206,15 @@ async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:
     (request,) = sink.requests
     assert set(request.document) == {"text"}
     assert str(request.document["text"]).startswith('"yearly" failed: &lt;b&gt; &amp; c\n')
+
+
+async def test_a_flood_of_one_owner_is_read_in_parts(stage: Stage) -> None:
+    await stage.write(*(a_notice(number, f"gone{number}") for number in range(MAX_READ + 200)))
+    async with stage.sending():
+        assert isinstance(stage.store, OutboxStore)
+        while not stage.store.most_read:  # noqa: ASYNC110 - nothing signals it
+            await asyncio.sleep(0.01)
+    assert stage.store.most_read == MAX_READ
 
 
 async def test_a_message_that_ends_while_the_outbox_is_read_is_not_sent_again(stage: Stage) -> None:

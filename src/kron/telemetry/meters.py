@@ -19,7 +19,7 @@ VERBS = (
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "run_counts", "ranges",
     "epochs", "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence",
     "reopened", "note_incidents", "incidents", "namespaces", "leases", "version", "is_drained", "set_drain",
-    "pending_notices", "note_notices", "notices", "read_clock",
+    "pending_notices", "give_up_notices", "note_notices", "notices", "read_clock",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -65,6 +65,7 @@ class StoreMeter:
         self.note_incidents = self._timed("note_incidents", store.note_incidents)
         self.incidents = self._timed("incidents", store.incidents)
         self.pending_notices = self._timed("pending_notices", store.pending_notices)
+        self.give_up_notices = self._timed("give_up_notices", store.give_up_notices)
         self.note_notices = self._timed("note_notices", store.note_notices)
         self.notices = self._timed("notices", store.notices)
         self.watch = store.watch

@@ -298,9 +298,17 @@ class FaultyStore:
         """Return the withdrawn records of a period."""
         return await self._call("reopened", self.inner.reopened, namespace, identity, at=at)
 
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+    async def pending_notices(
+        self, namespace: str, *, limit: int, of_owner: int | None = None
+    ) -> list[NoticeRecord]:
         """Return the notices still to be sent."""
-        return await self._call("pending_notices", self.inner.pending_notices, namespace, limit=limit)
+        read = partial(self.inner.pending_notices, limit=limit, of_owner=of_owner)
+        return await self._call("pending_notices", read, namespace)
+
+    async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:
+        """End the oldest notices of owners with too many."""
+        write = partial(self.inner.give_up_notices, most=most, error=error, now=now)
+        return await self._call("give_up_notices", write, namespace)
 
     async def note_notices(
         self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()

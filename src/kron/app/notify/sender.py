@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -52,6 +53,14 @@ BACKOFF = Backoff(max_attempts=30, first_delay=timedelta(seconds=1), max_delay=t
 # Messages that are sent at once, in all and of one owner; a target never takes more than one of them, and an
 # owner of which none is being sent always has one.
 MAX_SENDING, MAX_OWN = 10, 5
+# Notices that are read at once, and that may wait, of one owner: more are those of a flood.
+MAX_READ, MAX_WAITING = 1_000, 10_000
+GIVEN_UP = f"given up: more than {MAX_WAITING:,} of this owner waited"
+# After a turn of the outbox, or the composition of a message, the sender rests for several times as long, so
+# that it leaves the processor to the starts; the longest rest, in seconds.
+REST_FACTOR, MAX_REST_S = 4, 1.0
+# Queues whose last message is remembered; more are forgotten once their interval is over.
+MAX_QUEUES = 1_000
 # After a failure of the store.
 RETRY_AFTER_MS = 5_000
 # How long a stop waits for messages that are being sent, in seconds.
@@ -103,7 +112,8 @@ class Sender:
         self._namespace = namespace
         self._journal = journal
         self._called = asyncio.Event()
-        self._is_leaving = False
+        self._leaving = asyncio.Event()
+        self._composing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[Queue, asyncio.Task[None]] = {}
         self._owners: dict[Queue, str] = {}
@@ -121,7 +131,7 @@ class Sender:
 
     def start(self, engine: Engine) -> None:
         """Send the notices of an engine's namespace until `stop`."""
-        self._is_leaving = False
+        self._leaving.clear()
         self._now = engine.now
         self._query = Query(self._store, self._namespace, now=engine.now)
         self._webhooks = WebhookSender(
@@ -137,7 +147,7 @@ class Sender:
         """Send nothing more; messages that are being sent have a moment to end, the others stay pending."""
         if self._task is None:
             return
-        self._is_leaving = True
+        self._leaving.set()
         self._called.set()
         await asyncio.wait([self._task])
         if self._sending:
@@ -163,9 +173,9 @@ class Sender:
     # --- the loop --------------------------------------------------------------------------------
 
     async def _run(self, engine: Engine) -> None:
-        while not self._is_leaving:
+        while not self._leaving.is_set():
             self._called.clear()
-            now = engine.now()
+            now, began = engine.now(), self._clock.monotonic()
             wake_at = None
             if engine.owns_first_shard:
                 try:
@@ -175,13 +185,22 @@ class Sender:
                     wake_at = now + RETRY_AFTER_MS
                 else:
                     wake_at = outbox.wake_at
+            await self._rest(began)
             await first_of(self._clock, self._called, wake_at)
+
+    async def _rest(self, began: float) -> None:
+        """Rest for some times as long as work has taken, which a flood of notices would repeat at once."""
+        seconds = min(REST_FACTOR * (self._clock.monotonic() - began), MAX_REST_S)
+        if seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._leaving.wait()
 
     async def _send_due(self, now: int) -> Outbox:
         """Claim the messages that are due, and start to send them."""
         with self._clock.working():
             await self._write_results()
-            pending = await self._store.pending_notices(self._namespace, limit=MAX_GROUP)
+            pending = await self._pending(now)
             # Some may have been sent while the outbox was read.
             ended = {notice.number for notice in self._unwritten}
             pending = [notice for notice in pending if notice.number not in ended]
@@ -204,6 +223,20 @@ class Sender:
         for message, notices in claimed.items():
             self._begin(message._replace(notices=tuple(notices)), now)
         return outbox
+
+    async def _pending(self, now: int) -> list[NoticeRecord]:
+        """Return the oldest notices to be sent, and give up those of owners with too many."""
+        space = self._namespace
+        pending = await self._store.pending_notices(space, limit=MAX_GROUP, of_owner=MAX_READ)
+        counts = Counter(owner_in(notice.identity) for notice in pending)
+        if any(count >= MAX_READ for count in counts.values()):
+            count = await self._store.give_up_notices(space, most=MAX_WAITING, error=GIVEN_UP, now=now)
+            if count:
+                _log.warning("%d notifications %s", count, GIVEN_UP)
+        if len(self._sent_at) > MAX_QUEUES:
+            recent = now - self.options.limits.interval_ms
+            self._sent_at = {queue: at for queue, at in self._sent_at.items() if at > recent}
+        return pending
 
     def _admitted(self, due: Sequence[Message]) -> list[Message]:
         """Return the messages to send now: targets of one owner that hang delay no other owner."""
@@ -299,7 +332,11 @@ class Sender:
 
     async def _composed(self, message: Message) -> Composed:
         """Return a message with the sentences of `why` about the periods it lists."""
-        return compose(message, [await self._described(each) for each in message.notices[:MAX_LISTED]])
+        async with self._composing:
+            began = self._clock.monotonic()
+            described = [await self._described(each) for each in message.notices[:MAX_LISTED]]
+            await self._rest(began)
+        return compose(message, described)
 
     async def _described(self, notice: NoticeRecord) -> DescribedNotice:
         try:
@@ -333,4 +370,9 @@ class Sender:
 
 def _owner_of(message: Message) -> str:
     """Return whose message it is: the names of a user's schedules start with the user."""
-    return message.notices[0].identity.partition("/")[0]
+    return owner_in(message.notices[0].identity)
+
+
+def owner_in(identity: str) -> str:
+    """Return the owner that the name of a job starts with."""
+    return identity.partition("/")[0]

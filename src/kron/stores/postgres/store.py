@@ -62,7 +62,7 @@ from kron.stores.postgres.write import (
     texts,
     write_changes,
 )
-from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
+from kron.stores.prune import NO_LIMIT, Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
     COLUMNS,
     GROUPS,
@@ -614,11 +614,26 @@ class PostgresStore:
 
     # --- notifications ---------------------------------------------------------------------------
 
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+    async def pending_notices(
+        self, namespace: str, *, limit: int, of_owner: int | None = None
+    ) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first.
+
+        With `of_owner` no more than so many of one owner, of each of its targets in turn. The owner is what
+        the name of a job starts with, up to a slash.
+        """
+        most = NO_LIMIT if of_owner is None else of_owner
         async with self._reading() as connection:
-            values = {"namespace": namespace, "limit": limit}
+            values = {"namespace": namespace, "limit": limit, "of_owner": most}
             return readable(await rows_of(connection, SQL["pending_notices"], values), notice_of)
+
+    async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:
+        """End the oldest notices still to be sent of owners that have more than `most`; return how many."""
+        values = {"namespace": namespace, "most": most, "error": error, "now": now}
+        return await self._write(self._give_up_notices, values)
+
+    async def _give_up_notices(self, connection: Connection, values: Mapping[str, object]) -> int:
+        return (await connection.execute(SQL["give_up_notices"], values)).rowcount
 
     async def note_notices(
         self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()

@@ -47,7 +47,7 @@ from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
 from kron.ports import News, Watch
 from kron.stores.drain import KEEP_DRAIN_MS
-from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
+from kron.stores.prune import NO_LIMIT, Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
     MAX_EXCURSIONS,
     MAX_NOTICES,
@@ -668,11 +668,27 @@ class SqliteStore:
 
     # --- notifications ---------------------------------------------------------------------------
 
-    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
-        values: dict[str, object] = {"limit": limit}
-        rows = await self._do(self._of_namespace, SQL["pending_notices"], namespace, values)
+    async def pending_notices(
+        self, namespace: str, *, limit: int, of_owner: int | None = None
+    ) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first.
+
+        With `of_owner` no more than so many of one owner, of each of its targets in turn. The owner is what
+        the name of a job starts with, up to a slash.
+        """
+        store = self._reader()
+        values: dict[str, object] = {"limit": limit, "of_owner": NO_LIMIT if of_owner is None else of_owner}
+        rows = await store._do(store._of_namespace, SQL["pending_notices"], namespace, values)
         return readable(rows, notice_of)
+
+    async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:
+        """End the oldest notices still to be sent of owners that have more than `most`; return how many."""
+        return await self._do(self._give_up_notices, namespace, most, error, now)
+
+    def _give_up_notices(self, namespace: str, most: int, error: str, now: int) -> int:
+        values = {"namespace": self._number_of(namespace), "most": most, "error": error, "now": now}
+        with self._writing() as connection:
+            return int(connection.execute(SQL["give_up_notices"], values).rowcount)
 
     async def note_notices(
         self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()

@@ -58,6 +58,28 @@ class NoticeContract:
         found = await store.pending_notices(SPACE, limit=2)
         assert [notice.id for notice in found] == ["n0", "n1", "other"]
 
+    async def test_one_owner_does_not_hide_the_notices_of_another(self, store: Store) -> None:
+        await stored(store, a_job("ann/a"), a_job("bob/b"))
+        many = [a_notice(f"n{number}", "ann/a", target=f"t{number % 2}") for number in range(6)]
+        await self._write(store, *many, a_notice("other", "bob/b"))
+        found = await store.pending_notices(SPACE, limit=10, of_owner=3)
+        assert [notice.id for notice in found] == ["n0", "n1", "n2", "other"]
+        found = await store.pending_notices(SPACE, limit=1, of_owner=3)
+        assert [notice.id for notice in found] == ["n0", "n1", "other"]
+
+    async def test_the_oldest_notices_of_an_owner_with_too_many_are_given_up(self, store: Store) -> None:
+        await stored(store, a_job("ann/a"), a_job("ann/b"), a_job("bob/b"))
+        names = ["ann/a", "ann/b"] * 2
+        many = [a_notice(f"n{number}", name, target=f"t{number}") for number, name in enumerate(names)]
+        await self._write(store, *many, a_notice("other", "bob/b"))
+        assert await store.give_up_notices(SPACE, most=3, error="too many", now=NOW + 5) == 1
+        pending = await store.pending_notices(SPACE, limit=10)
+        assert [notice.id for notice in pending] == ["n1", "n2", "n3", "other"]
+        (ended,) = [each for each in await store.notices(SPACE, "ann/a", first=NOON, last=NOON) if each.error]
+        assert (ended.id, ended.state, ended.error) == ("n0", NoticeState.FAILED, "too many")
+        assert (ended.due_at, ended.ended_at) == (None, NOW + 5)
+        assert await store.give_up_notices(SPACE, most=3, error="too many", now=NOW + 6) == 0
+
     async def test_notices_are_found_by_job_and_nominal_time_and_namespace(self, store: Store) -> None:
         await stored(store, a_job(), a_job("other"))
         await stored(store, a_job(), namespace=ELSEWHERE)

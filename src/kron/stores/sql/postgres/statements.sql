@@ -580,9 +580,21 @@ ON CONFLICT DO NOTHING
 
 -- name: pending_notices
 SELECT {notice.columns} FROM (
-    SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
-    FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending
-WHERE place <= %(limit)s ORDER BY number
+    SELECT *, row_number() OVER (PARTITION BY split_part(schedule_id, '/', 1) ORDER BY place, number) AS own
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
+        FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending
+    WHERE place <= %(limit)s) AS placed
+WHERE own <= %(of_owner)s ORDER BY number
+
+-- name: give_up_notices
+UPDATE schedule_notices SET state = 'failed', due_at = NULL, over_at = %(now)s, error = %(error)s
+WHERE number IN (
+    SELECT number FROM (
+        SELECT number,
+            row_number() OVER (PARTITION BY split_part(schedule_id, '/', 1) ORDER BY number DESC) AS place
+        FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending
+    WHERE place > %(most)s)
 
 -- name: update_notices
 UPDATE schedule_notices SET {changed_notice.assignments}

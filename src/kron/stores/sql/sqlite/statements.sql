@@ -524,9 +524,20 @@ ON CONFLICT DO NOTHING
 
 -- name: pending_notices
 SELECT {notice.columns} FROM (
-    SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
-    FROM notices WHERE namespace = :namespace AND state = 'pending')
-WHERE place <= :limit ORDER BY number
+    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY place, number) AS own FROM (
+        SELECT *, substr(schedule_id, 1, instr(schedule_id || '/', '/') - 1) AS owner,
+            row_number() OVER (PARTITION BY target ORDER BY number) AS place
+        FROM notices WHERE namespace = :namespace AND state = 'pending')
+    WHERE place <= :limit)
+WHERE own <= :of_owner ORDER BY number
+
+-- name: give_up_notices
+UPDATE notices SET state = 'failed', due_at = NULL, over_at = :now, error = :error WHERE number IN (
+    SELECT number FROM (
+        SELECT number, row_number() OVER (
+            PARTITION BY substr(schedule_id, 1, instr(schedule_id || '/', '/') - 1) ORDER BY number DESC) AS place
+        FROM notices WHERE namespace = :namespace AND state = 'pending')
+    WHERE place > :most)
 
 -- name: update_notice
 UPDATE notices SET {changed_notice.assignments} WHERE namespace = ? AND number = ?
