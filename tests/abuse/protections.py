@@ -167,6 +167,13 @@ PROTECTIONS = (
         _abuse("45,000 unknown fields"),
     ),
     Protection(
+        "a search of an output has a budget",
+        "fronts/service/web/output.py",
+        "if number % PER_CHECK == 0 and budget.is_spent:",
+        "if False:",
+        "tests/service/web/test_output.py::test_a_search_of_a_large_output_says_how_much_was_searched",
+    ),
+    Protection(
         "notices of one owner are read in parts",
         "app/notify/sender.py",
         "limit=MAX_GROUP, of_owner=MAX_READ)",

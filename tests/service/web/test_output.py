@@ -55,6 +55,16 @@ def a_document(output: bytes) -> RunOutput:
     }  # fmt: skip
 
 
+def test_a_search_ends_when_its_processor_time_is_spent() -> None:
+    # It once took four seconds, and a gigabyte for a list of all lines.
+    page = output_page(a_document(b"ab\n" * (5 << 20)), "b")
+    assert page.found is not None
+    assert page.found == page.searched
+    assert 0 < page.found < 5 << 20
+    whole = output_page(a_document(b"ab\n" * 1_000), "b")
+    assert (whole.found, whole.searched) == (1_000, None)
+
+
 def test_a_long_output_is_shown_with_its_first_and_last_bytes() -> None:
     page = output_page(a_document(b"a" * FIRST + b"b" * 1_234 + b"c" * LAST), "")
     assert page.html == "a" * FIRST + "\n[... 1,234 bytes here: download them ...]\n" + "c" * LAST
@@ -212,3 +222,10 @@ def test_the_api_gives_the_output_and_says_why_there_is_none(service: tuple[http
     )
     assert client.get("/schedules/nobody/output").status_code == 404
     assert client.get("/schedules/told/output?period=yesterday").status_code == 400
+
+
+def test_a_search_of_a_large_output_says_how_much_was_searched(service: tuple[httpx.Client, Path]) -> None:
+    client, _ = service
+    path = started(client, "large", "yes ab | head -c 15000000", max_output=16 << 20)
+    shown(client, path, "Download")
+    assert "among the first" in client.get(f"{path}&find=b").text

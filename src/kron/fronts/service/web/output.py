@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from kron.app.budget import CpuBudget
 from kron.fronts.service.responses import RunOutput
 
 # How much a page shows, in bytes: the first and the last ones; a download has all that is kept.
 FIRST, LAST = 20_000, 100_000
-# How many lines of a search are listed.
-MAX_FOUND = 500
+# How many lines of a search are listed, and between how many its processor time is checked.
+MAX_FOUND, PER_CHECK = 500, 256
 # Escape sequences of terminals: colours and styles, then all others, which are left out.
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
 _OTHER = re.compile(
@@ -45,12 +46,16 @@ class Style(NamedTuple):
 
 
 class OutputPage(NamedTuple):
-    """The output of an attempt as HTML, how many lines a search found, and its state."""
+    """The output of an attempt as HTML, how many lines a search found, and its state.
+
+    `searched` is how many lines were searched, if the time did not suffice for all.
+    """
 
     html: Markup
     size: int
     found: int | None
     document: RunOutput
+    searched: int | None = None
 
     @property
     def attempts(self) -> range:
@@ -62,8 +67,8 @@ def output_page(document: RunOutput, find: str) -> OutputPage:
     """Return the output of an attempt, or its lines with a text."""
     raw = b64decode(document["output"])
     if find:
-        lines = list(_found(raw.decode(errors="replace"), find))
-        return OutputPage(_numbered(lines[:MAX_FOUND]), len(raw), len(lines), document)
+        lines, count, searched = _found(raw.decode(errors="replace"), find, CpuBudget())
+        return OutputPage(_numbered(lines), len(raw), count, document, searched)
     shown = raw
     if len(raw) > FIRST + LAST:
         left_out = len(raw) - FIRST - LAST
@@ -71,13 +76,33 @@ def output_page(document: RunOutput, find: str) -> OutputPage:
     return OutputPage(html_of(shown.decode(errors="replace")), len(raw), None, document)
 
 
-def _found(text: str, find: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the plain text of each line with a text; case does not matter."""
-    wanted = find.lower()
-    for number, line in enumerate(text.splitlines(), 1):
-        plain = _OTHER.sub("", _STYLE.sub("", line))
+def _found(text: str, find: str, budget: CpuBudget) -> tuple[list[tuple[int, str]], int, int | None]:
+    """Return the first lines with a text, each with its number, and how many there are; case does not matter.
+
+    Beyond the budget the rest is not searched; the last value is the number of lines that were.
+    """
+    wanted, found, count = find.lower(), list[tuple[int, str]](), 0
+    for number, line in enumerate(_lines(text), 1):
+        plain = line
+        if not plain.isprintable():
+            plain = _OTHER.sub("", _STYLE.sub("", line)).replace("\r", "")
         if wanted in plain.lower():
-            yield number, plain
+            count += 1
+            if count <= MAX_FOUND:
+                found.append((number, plain))
+        if number % PER_CHECK == 0 and budget.is_spent:
+            return found, count, number
+    return found, count, None
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text one by one: all of them at once take many times its memory."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1
 
 
 def _numbered(lines: Sequence[tuple[int, str]]) -> Markup:
