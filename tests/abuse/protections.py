@@ -167,6 +167,13 @@ PROTECTIONS = (
         _abuse("45,000 unknown fields"),
     ),
     Protection(
+        "names are looked up in the turns of their users",
+        "launchers/http/client.py",
+        "_turns_of(loop).start(partial(_look_up, host, lookup), Share(tenant))",
+        "loop.create_task(_look_up(host, lookup))",
+        "tests/launchers/http/test_client.py::test_hosts_that_are_not_found_take_few_lookups_of_their_tenant_and_none_of_others",
+    ),
+    Protection(
         "a search of an output has a budget",
         "fronts/service/web/output.py",
         "if number % PER_CHECK == 0 and budget.is_spent:",

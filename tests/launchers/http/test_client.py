@@ -14,6 +14,7 @@ from kron.clocks.system import SystemClock
 from kron.core.plan.report import LeaseStatus, RunEvent
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.client import (
+    TENANT_LOOKUPS,
     ConnectionPool,
     HttpClient,
     Origin,
@@ -294,7 +295,7 @@ class Unresolving(Resolving):
 
     async def getaddrinfo(self, host: Any, *_: Any, **__: Any) -> Any:
         self.lookups.append(str(host))
-        if host == "slow.example":
+        if str(host).startswith("slow"):
             await asyncio.Event().wait()
         return await super().getaddrinfo(host)
 
@@ -315,6 +316,23 @@ def test_requests_to_a_host_that_is_not_found_share_one_lookup() -> None:
     with asyncio.Runner(loop_factory=Unresolving) as runner:
         assert runner.run(ask()) == DeliveryResult()
     assert Unresolving.lookups.count("slow.example") == 1
+
+
+def test_hosts_that_are_not_found_take_few_lookups_of_their_tenant_and_none_of_others() -> None:
+    async def ask() -> DeliveryResult:
+        async with keeping() as keeper, sending(egress_policy_of(["127.0.0.0/8"])) as sender:
+            urls = [f"http://slow{number}.example:{keeper.port}/" for number in range(300)]
+            waiting = [asyncio.create_task(sent(sender, url, user_id="ann")) for url in urls]
+            result = await sent(sender, f"http://several.example:{keeper.port}/", user_id="bob")
+            assert sum(host.startswith("slow") for host in Unresolving.lookups) == TENANT_LOOKUPS
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            return result
+
+    Unresolving.lookups.clear()
+    with asyncio.Runner(loop_factory=Unresolving) as runner:
+        assert runner.run(ask()) == DeliveryResult()
 
 
 # --- TLS -----------------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ class Sender:
         composed = await self._composed(message)
         match channel:
             case WebhookChannel():
-                return await self._webhooks.post(channel, composed)
+                return await self._webhooks.post(channel, composed, _owner_of(message))
             case EmailChannel():
                 return await self._email_sender().send(channel, composed)
             case CommandChannel():

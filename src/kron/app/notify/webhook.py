@@ -35,28 +35,31 @@ class WebhookSender:
         self._secret = secret
         self._client = HttpClient(egress=egress)
 
-    async def post(self, channel: WebhookChannel, message: Composed) -> DeliveryResult:
-        """Post a message; with a secret the request is signed as a start is."""
+    async def post(self, channel: WebhookChannel, message: Composed, owner: str) -> DeliveryResult:
+        """Post a message of an owner; with a secret the request is signed as a start is."""
         body = json.dumps(body_of(channel, message)).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": message.id, ID_HEADER: message.id}
         if self._secret is not None:
             headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
-        return await self._request("POST", channel.address, headers, body)
+        return await self._request("POST", channel.address, headers, body, owner)
 
     async def ping(self, notice: NoticeRecord) -> DeliveryResult:
         """Request the URL of a heartbeat."""
         url = ping_url(notice.target, notice.event)
-        return await self._request("GET", url, {ID_HEADER: notice.id}, None)
+        owner = notice.identity.partition("/")[0]
+        return await self._request("GET", url, {ID_HEADER: notice.id}, None, owner)
 
     async def _request(
-        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None, owner: str
     ) -> DeliveryResult:
         shown = shown_target(url)
         try:
             target = target_of(url)
             data = request_of(method, target, headers, body)
             async with asyncio.timeout(REQUEST_S):
-                connection, response = await self._client.send(data, target, connect_s=CONNECT_S)
+                connection, response = await self._client.send(
+                    data, target, connect_s=CONNECT_S, tenant=owner
+                )
                 with suppress(OSError):
                     await connection.read_rest(response)
         except ConnectTimeoutError:

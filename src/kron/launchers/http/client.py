@@ -15,7 +15,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
+from weakref import WeakKeyDictionary
 
+from kron.launchers.fair_queue import FairTasks, Share
 from kron.launchers.http.egress import EgressPolicy, is_address
 from kron.launchers.http.response import MAX_BODY, InvalidResponseError, Response
 
@@ -24,6 +26,10 @@ MAX_KEPT, KEPT_S = 100, 4.0
 # How many addresses of a host are tried for one request.
 MAX_ADDRESSES = 4
 PORTS = {"http": 80, "https": 443}
+# Names that are looked up at once, in all and of one tenant; a worker has 256 threads, for little else.
+MAX_LOOKUPS, TENANT_LOOKUPS = 192, 32
+# The turns of the lookups of each event loop.
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, FairTasks] = WeakKeyDictionary()
 # Characters of a path that are sent as they are; a percent sign starts an escape.
 _IN_PATH = "/%:@!$&'()*+,;=~"
 
@@ -366,7 +372,7 @@ class HttpClient:
         self._tls = tls
         self._server_name = server_name
         self._proxy = proxy
-        self._lookups: dict[str, asyncio.Task[list[str]]] = {}
+        self._lookups: dict[tuple[str, str], asyncio.Future[list[str]]] = {}
         self.pool = ConnectionPool(max_kept=max_kept)
 
     async def send(
@@ -377,11 +383,13 @@ class HttpClient:
         connect_s: float,
         max_body: int = MAX_BODY,
         check: Callable[[], None] = lambda: None,
+        tenant: str = "",
     ) -> tuple[Connection, Response]:
         """Send a request over a kept connection or a new one; return when the response's head has arrived.
 
         The caller gives the connection back with `release`. `check` is called before each time the request
-        is sent, with nothing awaited in between; what it raises is raised here.
+        is sent, with nothing awaited in between; what it raises is raised here. Names are looked up in the
+        turns of a `tenant`.
         """
         origin = self._origin_of(target)
         connection = self.pool.take(origin)
@@ -392,7 +400,7 @@ class HttpClient:
                 # The server may have closed it before the request arrived; if not, idempotency makes it safe.
                 if not error.untouched:
                     raise
-        connection = await self._connected(target.url, origin, connect_s)
+        connection = await self._connected(target.url, origin, connect_s, tenant)
         return connection, await _checked(connection, check).request(data, max_body=max_body)
 
     def release(self, connection: Connection, response: Response) -> None:
@@ -429,11 +437,11 @@ class HttpClient:
             raise EgressError(f"{target.origin.host} {fault}")
         return target.origin._replace(trusted=target.url in self._egress.urls)
 
-    async def _connected(self, url: str, origin: Origin, seconds: float) -> Connection:
+    async def _connected(self, url: str, origin: Origin, seconds: float, tenant: str = "") -> Connection:
         """Connect to the first reachable address; a name that resolves differently later has no effect."""
         route = self._route_to(origin)
         last = ConnectError(f"{origin.host} has no address")
-        for address in await self._addresses(url, origin.host):
+        for address in await self._addresses(url, origin.host, tenant):
             try:
                 return await connect(address, origin, route, seconds=seconds)
             except ConnectTimeoutError:
@@ -448,29 +456,33 @@ class HttpClient:
         over = self._context() if proxy is not None and proxy.origin.scheme == "https" else None
         return Route(tls, self._server_name, proxy, over)
 
-    async def _addresses(self, url: str, host: str) -> list[str]:
+    async def _addresses(self, url: str, host: str, tenant: str) -> list[str]:
         """Return the addresses a request may go to; without an egress policy the host itself, unresolved."""
         if self._egress is None:
             return [host]
-        addresses = [host] if is_address(host) else await self._resolved(host)
+        addresses = [host] if is_address(host) else await self._resolved(host, tenant)
         fault = self._egress.fault_of_addresses(url, addresses)
         if fault is not None:
             raise EgressError(f"{host} {fault}")
         return addresses[:MAX_ADDRESSES]
 
-    async def _resolved(self, host: str) -> list[str]:
-        """Return the addresses of a host; requests that wait for the same host share one lookup.
+    async def _resolved(self, host: str, tenant: str) -> list[str]:
+        """Return the addresses of a host; requests of a tenant for the same host share one lookup.
 
-        A lookup has a thread that cannot be interrupted, so a slow name server must not get one per request.
+        A lookup has a thread that cannot be interrupted, so a slow name server must not get one per request,
+        and the slow ones of a tenant not those of others: each has its turn.
         """
-        lookup = self._lookups.get(host)
+        key = tenant, host
+        lookup = self._lookups.get(key)
         if lookup is None:
-            lookup = self._lookups[host] = asyncio.create_task(_resolved(host))
-            lookup.add_done_callback(partial(self._looked_up, host))
+            loop = asyncio.get_running_loop()
+            lookup = self._lookups[key] = loop.create_future()
+            lookup.add_done_callback(partial(self._looked_up, key))
+            _turns_of(loop).start(partial(_look_up, host, lookup), Share(tenant))
         return await asyncio.shield(lookup)
 
-    def _looked_up(self, host: str, lookup: asyncio.Task[list[str]]) -> None:
-        self._lookups.pop(host, None)
+    def _looked_up(self, key: tuple[str, str], lookup: asyncio.Future[list[str]]) -> None:
+        self._lookups.pop(key, None)
         if not lookup.cancelled():
             lookup.exception()  # every request that waited for it may have timed out
 
@@ -498,6 +510,32 @@ async def _exchange(connection: Connection, data: bytes, max_body: int) -> Respo
     response = await connection.request(data, max_body=max_body)
     await connection.read_rest(response)
     return response
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def _turns_of(loop: asyncio.AbstractEventLoop) -> FairTasks:
+    """Return the turns of the lookups of a loop: all of its clients share its threads."""
+    turns = _TURNS.get(loop)
+    if turns is None:
+        turns = _TURNS[loop] = FairTasks(
+            most=MAX_LOOKUPS, per_tenant=TENANT_LOOKUPS, per_target=TENANT_LOOKUPS, reserved=1
+        )
+    return turns
+
+
+async def _look_up(host: str, lookup: asyncio.Future[list[str]]) -> None:
+    """Look a name up, and set the result of all that wait for it."""
+    try:
+        found = await _resolved(host)
+    except asyncio.CancelledError:
+        lookup.cancel()
+        raise
+    except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+        lookup.set_exception(error)
+    else:
+        lookup.set_result(found)
 
 
 async def _resolved(host: str) -> list[str]:

@@ -40,7 +40,7 @@ from kron.launchers.http.client import (
 from kron.launchers.http.egress import EgressPolicy
 from kron.launchers.http.response import Response
 from kron.launchers.http.spec import HttpOptions, HttpSettings, egress_policy
-from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
+from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tenant_of, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock
@@ -145,7 +145,11 @@ class StartSender:
             request = self._request(launch, settings, template)
             async with asyncio.timeout(total_s):
                 connection, response = await self.client.send(
-                    request, template.target, connect_s=connect_s, check=partial(check_lease, launch)
+                    request,
+                    template.target,
+                    connect_s=connect_s,
+                    check=partial(check_lease, launch),
+                    tenant=tenant_of(launch),
                 )
         except ConnectTimeoutError:
             error = f"{shown} did not answer within {connect_s:g} s"
