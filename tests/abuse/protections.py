@@ -203,10 +203,10 @@ PROTECTIONS = (
     ),
     Protection(
         "caches of long texts are bounded by their length",
-        "core/cache.py",
+        "core/plan/compiled.py",
         "if held <= self._most:",
         "if True:",
-        "tests/service/test_hostile_memory.py::test_definitions_that_differ_do_not_stay_in_memory",
+        "tests/core/plan/test_compiled.py::test_long_texts_together_have_a_bounded_length",
     ),
     Protection(
         "large definitions are not kept written",

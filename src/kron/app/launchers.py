@@ -5,9 +5,9 @@ A new kind is a folder in `kron.launchers` that ends in a `LauncherKind`, and on
 
 from collections.abc import Iterator, Mapping
 
-from kron.core.cache import cached_by_text
 from kron.core.errors import Problem
 from kron.core.fields import NO_PARSERS, Parsers, Schema, suggestion
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.awaiting import CELERY

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from kron.core.cache import cached_by_text
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens

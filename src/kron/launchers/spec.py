@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, Problem
 from kron.core.fields import (
     NO_PARSERS,
@@ -25,6 +24,7 @@ from kron.core.fields import (
     table_of,
     unchanged,
 )
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.report import Traits
 from kron.core.redaction import HIDDEN
 from kron.core.value_types import NAME_TEXT, VERSION, nullable

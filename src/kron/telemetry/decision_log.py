@@ -11,11 +11,10 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
-from kron.core.cache import cached_by_text
 from kron.core.job.decision import FORMAT, decide_at, is_plain
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.seed import period_key, seed_hash
-from kron.core.plan.compiled import compiled_job, definitions_of
+from kron.core.plan.compiled import cached_by_text, compiled_job, definitions_of
 from kron.core.plan.record import JobRecord, RangeRecord, Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.step import Change, WriteResult, WriteScope
 from kron.core.redaction import NO_SECRETS, Redactor

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 
-from kron.core.cache import cached_by_text
 from kron.core.fields import (
     FieldReader,
     FieldSpec,
@@ -157,7 +157,7 @@ def profile_fields_of(text: str | None) -> dict[str, object]:
     return {row.name: stored.get(row.name, row.type.write(row.default)) for row in PROFILE.rows}
 
 
-@cached_by_text(MAX_PROFILES)
+@lru_cache(maxsize=MAX_PROFILES)
 def retention_of(text: str | None) -> Retention | None:
     """Return the retention in a stored profile, or None."""
     fields = _stored(text).get("retention")

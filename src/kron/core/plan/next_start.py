@@ -6,10 +6,9 @@ from heapq import heappop, heappush, merge
 from itertools import islice
 from typing import NamedTuple
 
-from kron.core.cache import cached_by_text
 from kron.core.cron.count import count_between
 from kron.core.job.outcome import Reason
-from kron.core.plan.compiled import Segment, compiled_job, definitions_of, segments_of
+from kron.core.plan.compiled import Segment, cached_by_text, compiled_job, definitions_of, segments_of
 from kron.core.plan.lifecycle import Phase, phase_of
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import Traits

@@ -9,7 +9,6 @@ from hashlib import sha256
 from json import loads
 from typing import NamedTuple
 
-from kron.core.cache import cached_by_text
 from kron.core.job.notify import (
     NO_NOTIFY,
     Notify,
@@ -20,6 +19,7 @@ from kron.core.job.notify import (
     shown_target,
 )
 from kron.core.job.outcome import Outcome
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.fact import Fact
 from kron.core.plan.record import (
     JobRecord,

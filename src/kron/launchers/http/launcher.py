@@ -13,8 +13,8 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
 
-from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, InvalidOptionError
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.core.time.instant import rfc3339

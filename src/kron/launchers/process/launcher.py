@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from kron.core.cache import cached_by_text
 from kron.core.errors import InputError, InvalidOptionError
+from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token

@@ -8,9 +8,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
-from kron.core.cache import cached_by_text
 from kron.core.errors import KronError
 from kron.core.fields import identity_fault, invalid_value
+from kron.core.plan.compiled import cached_by_text
 
 # The longest name of a user, in bytes: it is the prefix of their schedules' names.
 MAX_USER = 200

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from kron.app.budget import CpuBudget
 from kron.app.query import Query
-from kron.core.cache import cached_by_text
 from kron.core.job.profile import profile_fields_of
-from kron.core.plan.compiled import compiled_job
+from kron.core.plan.compiled import cached_by_text, compiled_job
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import JobFilter, JobGroup
 from kron.core.plan.record import JobRecord

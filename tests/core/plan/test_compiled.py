@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from kron.core.cache import LONG, LongTexts, cached_by_text
+from kron.core.plan.compiled import LONG, LongTexts, cached_by_text
 
 
 def counted(most: int, most_long: int) -> tuple[Callable[[str | None], int], list[str | None]]:
