@@ -1,7 +1,7 @@
 """Compiled jobs: definitions as the engine uses them, and the segments of periods still to be planned.
 
 Stored texts are read once: callers write them at any permitted length, and what is read from one may need
-twenty times its memory, so that a cache is bounded by the number of short ones and by the length of long ones.
+twenty times its memory, so that a cache is bounded by the number of short and by the length of long ones.
 """
 
 import json
