@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kron.cli.main import BAD, GOOD, INTERRUPTED, print_error
 from kron.cli.support.secret_check import check_words
+from kron.core.version import VERSION
 
 # Each command and its function. Only the modules of the command on the command line are imported, so that
 # it starts quickly. A new command is a file in kron/cli/commands and a line here.
@@ -274,9 +275,7 @@ def _show_help(context: typer.Context) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"kron {version('kron-engine')}")
+        print(f"kron {VERSION}")
         raise typer.Exit
 
 

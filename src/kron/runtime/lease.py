@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from kron.core.plan.incident import FIRST, took_over
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.step import JobState, Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
+from kron.core.version import VERSION
 
 # A lease stops counting this long before its end, or this part of a short one: clock rates differ.
 LEASE_MARGIN_S, LEASE_MARGIN_PART = 1.0, 0.25
@@ -85,16 +84,7 @@ def take_overs(ownership: Ownership, shards: frozenset[int], now: int) -> list[I
             before=None if last is None else last.owner,
             ending=FIRST if last is None else last.ending,
             shards=None if len(theirs) == SHARDS else theirs,
-            version=installed_version(),
+            version=VERSION,
         )
         for last, theirs in last_owners.items()
     ]
-
-
-@cache
-def installed_version() -> str:
-    """Return the version of Kron that this process runs."""
-    try:
-        return version("kron-engine")
-    except PackageNotFoundError:
-        return "unknown"

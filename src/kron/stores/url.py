@@ -10,10 +10,8 @@ from kron.core.errors import InvalidOptionError
 from kron.dag_ports import DagStore, IdempotencyLog, WorkflowStore
 from kron.ports import Store
 from kron.stores.migration import Schema, SqliteSchema
-from kron.stores.sqlite.dag import sqlite_dags
 from kron.stores.sqlite.file import MEMORY
 from kron.stores.sqlite.store import SqliteStore
-from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
 INSTALL = "PostgreSQL needs an extra: pip install 'kron-engine[postgres]'"
@@ -28,6 +26,8 @@ def open_workflows(url: str) -> WorkflowDatabase:
     """Return the workflow tables of a URL's database; it is opened at the first use."""
     file = _file_of(url)
     if file is not None:
+        from kron.stores.sqlite.workflow import SqliteWorkflows
+
         return SqliteWorkflows(file)
     with _needs_extra():
         from kron.stores.postgres.workflow import PostgresWorkflows
@@ -38,6 +38,8 @@ def open_dags(url: str) -> DagStore:
     """Return the DAG runs in a URL's database; it is opened at the first use."""
     file = _file_of(url)
     if file is not None:
+        from kron.stores.sqlite.dag import sqlite_dags
+
         return sqlite_dags(file)
     with _needs_extra():
         from kron.stores.postgres.dag import postgres_dags

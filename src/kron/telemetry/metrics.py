@@ -28,9 +28,9 @@ from kron.core.plan.record import Result
 from kron.core.plan.step import Change, Ownership, WriteResult
 from kron.core.shard import SHARDS
 from kron.core.time.instant import milliseconds_of
+from kron.core.version import VERSION
 from kron.ports import Clock, Launcher, Store
 from kron.runtime.journal import CLOCK_EVENTS
-from kron.runtime.lease import installed_version
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
 from kron.telemetry.meters import LauncherMeter, StoreMeter
@@ -311,7 +311,7 @@ def _state_family(state: str | None) -> Metric:
 
 def _build_family(store: str) -> Metric:
     """Return versions and the kind of the store."""
-    about = {"version": installed_version(), "python": platform.python_version(), "store": store}
+    about = {"version": VERSION, "python": platform.python_version(), "store": store}
     return InfoMetricFamily("kron_build", "Versions of Kron and Python, and the kind of store.", value=about)
 
 

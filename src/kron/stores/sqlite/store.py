@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreUnavailableError
@@ -81,6 +81,7 @@ from kron.stores.sqlite.lease import Lock, SqliteLease
 from kron.stores.sqlite.write import (
     CLEAN,
     MANY_ROWS,
+    PART_ROWS,
     Prepared,
     Transactions,
     Writing,
@@ -94,6 +95,7 @@ from kron.stores.sqlite.write import (
     new_job_row,
     prepare,
     prepared_incidents,
+    prepared_parts,
     prepared_rows,
     refused,
     removal,
@@ -379,19 +381,17 @@ class SqliteStore:
         number = self._number_of(namespace)
         gone = [job.number for job in self._jobs(namespace, forgotten)] if forgotten else []
         stopped = [job for job in created if job.paused or job.suspended]
-        jobs = [(*new_job_row(job), number, now) for job in created]
-        prepared = [
-            Prepared(SQL["record_high"], (number, now)),
-            *removal(gone),
-            *keep_epochs(changed),
-            *prepared_rows(SQL["insert_job"], jobs, exact=True),
+        first = [Prepared(SQL["record_high"], (number, now)), *removal(gone), *keep_epochs(changed)]
+        last = [
             *prepare(number, changed, now),
             *prepared_rows(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit]),
             *prepared_incidents(number, incidents_of_new(stopped) if stopped else ()),
         ]
+        first, last = [encoded(each) for each in first], [encoded(each) for each in last]
         names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
         for _ in range(MAX_TRIES):
-            if self._write_all([encoded(each) for each in prepared]):
+            jobs = prepared_parts(SQL["insert_job"], created, lambda job: (*new_job_row(job), number, now))
+            if self._write_all(chain(first, jobs, last), at_once=len(created) <= PART_ROWS):
                 return CLEAN
             # A job that was too new or in the way stays so, unless it is removed, so this needs no lock.
             rows = self._open().execute(SQL["existing_names"], names)
@@ -401,12 +401,17 @@ class SqliteStore:
                 return result
         raise StoreUnavailableError("The store cannot be used: jobs appear and vanish while one is written")
 
-    def _write_all(self, prepared: Sequence[Prepared]) -> bool:
-        """Execute statements in one transaction, all or none; return whether each changed its rows."""
-        if all(each.rows is None for each in prepared):
-            self._open()
-            assert self._transactions is not None
-            return self._transactions.execute(prepared)
+    def _write_all(self, prepared: Iterable[Prepared], *, at_once: bool = True) -> bool:
+        """Execute statements in one transaction, all or none; return whether each changed its rows.
+
+        With `at_once` they are one statement, where possible; without, each is taken when it is executed.
+        """
+        if at_once:
+            prepared = list(prepared)
+            if all(each.rows is None for each in prepared):
+                self._open()
+                assert self._transactions is not None
+                return self._transactions.execute(prepared)
         with self._writing() as connection:
             if execute(connection, prepared):
                 return True

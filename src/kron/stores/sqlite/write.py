@@ -32,6 +32,9 @@ T = TypeVar("T")
 CLEAN = WriteResult(frozenset(), frozenset())
 # From this number of rows on, a worker's statement gets them as one JSON text.
 MANY_ROWS = 8
+# New jobs that one statement gets: all at once would take twice the memory of their records, and a connection
+# keeps the values that a statement was last executed with.
+PART_ROWS = 2_000
 # Kinds of transactions that a connection remembers; most programs use a dozen.
 MAX_KNOWN = 100
 # The error of a transaction in which a statement did not change its number of rows.
@@ -73,6 +76,15 @@ class Prepared(NamedTuple):
 def prepared_rows(statement: str, rows: Sequence[Sequence[object]], *, exact: bool = False) -> list[Prepared]:
     """Return the execution of a statement for each row; with `exact`, each must change one."""
     return [Prepared(statement, (), len(rows) if exact else None, rows)] if rows else []
+
+
+def prepared_parts(
+    statement: str, records: Sequence[T], row_of: Callable[[T], Sequence[object]]
+) -> Iterator[Prepared]:
+    """Yield the insertion of a row for each record, encoded part by part."""
+    for start in range(0, len(records), PART_ROWS):
+        rows = [row_of(record) for record in records[start : start + PART_ROWS]]
+        yield encoded(Prepared(statement, (), len(rows), rows))
 
 
 def encoded(prepared: Prepared) -> Prepared:
