@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 import time
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,31 @@ import pytest
 from kron.stores.dag import Transaction
 from kron.stores.sqlite.dag import SqliteDatabase
 from kron.stores.sqlite.file import LONG_S, MAX_REST_S, SqliteFile
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.write import PART_ROWS
+from kron.testing.store_contract import CLEAN, NOW, SPACE, a_job, stored
+
+
+async def test_a_long_list_of_new_jobs_takes_little_memory_beside_its_records(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "kron.db"))
+    await stored(store, a_job())
+    # Fewer would not fill two parts; each record and each of its names is an object of its own.
+    jobs = [a_job(f"job-{number}") for number in range(5 * PART_ROWS)]
+    tracemalloc.start()
+    try:
+        assert await store.put(SPACE, created=jobs, changed=[], now=NOW) == CLEAN
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [state.job.identity for state in await store.cases(SPACE, ["job-0", f"job-{len(jobs) - 1}"])]
+    # All rows at once are some 700 bytes for each job.
+    assert most / len(jobs) < 400
+    assert await store.put(SPACE, created=jobs[-1:], changed=[], now=NOW) != CLEAN
+    # Of many jobs none is written if one of them is there.
+    again = [*(a_job(f"other-{number}") for number in range(PART_ROWS)), jobs[0]]
+    assert (await store.put(SPACE, created=again, changed=[], now=NOW)).stale_jobs == {"job-0"}
+    assert not await store.cases(SPACE, ["other-0"])
+    await store.close()
 
 
 async def test_after_long_work_a_connection_rests_for_as_long(tmp_path: Path) -> None:
