@@ -396,7 +396,15 @@ def test_a_login_returns_to_its_page_and_no_address_leads_to_another_tenant(
             tab.open(url(client, path))
             assert "404" in tab.text, path
         tab.open(url(client, "/"))
+        tab.press("?")
+        shortcuts = tab.js("document.querySelector('dialog').innerText")
+        # No key leads to a page that she may not see.
+        assert "Fleet" in shortcuts
+        assert "Workers" not in shortcuts
+        tab.press("Escape")
         assert "ann/job" in tab.text
         assert "bob/job" not in tab.text
         tab.open(url(client, "/ui/workers"))
         assert "403" in tab.text
+        tab.follow("Sign in with another token")
+        assert tab.path == "/login"

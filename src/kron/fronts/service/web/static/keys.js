@@ -82,7 +82,10 @@
   document.addEventListener("kron-refreshed", offerCopies);
 
   // --- keys --------------------------------------------------------------------------------------------------
-  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], d: ["/ui/dags", "DAGs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
+  const ALL_PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], d: ["/ui/dags", "DAGs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
+  // Only pages that the caller may open: those that the top of this page links to.
+  const isOffered = ([, [path]]) => document.querySelector(`.top nav a[href="${path}"]`);
+  const PLACES = Object.fromEntries(Object.entries(ALL_PLACES).filter(isOffered));
   const HELP = [
     ["/", "Search schedules"],
     ["j, k", "Next, previous row"],
