@@ -235,12 +235,12 @@ class PruningContract:
 
     async def test_a_deleted_job_stays_while_a_run_of_it_is_open_or_ended_lately(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
-        await stored(store, a_job("open"), a_job("late"))
+        await stored(store, a_job("open"), a_job("late"), a_job("empty"))
         await written(store, ownership, a_run("open", OLD), _ended(1, "open"), now=NOW - 5)
         await written(store, ownership, _ended(1, "late"), now=NOW + 5)
-        for name in ("open", "late"):
+        for name in ("open", "late", "empty"):
             await _edited(store, name, deleted_at=NOW - 5, plan_at=None)
-        assert await _pruned(store) == PrunedBatch(runs=1)
+        assert await _pruned(store) == PrunedBatch(runs=1, schedules=1)
         assert {state.job.identity for state in await store.cases(SPACE)} == {"open", "late"}
 
     async def test_a_job_that_was_pruned_can_be_created_again(self, store: Store) -> None:
