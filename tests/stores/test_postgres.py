@@ -193,6 +193,16 @@ async def test_workers_share_evenly_and_between_them_have_everything(store: Post
     assert sorted(len(ownership.shards) for ownership in owners.values()) == [21, 21, 22]
 
 
+async def test_due_jobs_of_other_tenants_are_those_of_the_owned_shards(store: PostgresStore) -> None:
+    ownership = await store.acquire(SPACE, "a", now=NOW)
+    names = [f"job {number}" for number in range(20)]
+    await stored(store, *(a_job(name) for name in names))
+    own = shard_of(names[0])
+    part = ownership._replace(shards={own: ownership.shards[own]})
+    due = await store.due_besides(part, ["ann"], until=NOW, limit=100)
+    assert sorted(due) == sorted(name for name in names if shard_of(name) == own)
+
+
 async def test_the_share_of_a_dead_worker_is_taken_over(store: PostgresStore) -> None:
     alive = {"a": await store.acquire(SPACE, "a", now=NOW, balance=True)}
     with pytest.raises(OwnedError):

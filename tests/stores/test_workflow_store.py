@@ -179,8 +179,15 @@ async def test_a_start_is_recorded_once_and_kept_when_accepted(database: Idempot
     assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=False)
     await database.end(START, accepted=True)
     assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=True)
-    assert await database.begin(START._replace(attempt=2), old=0) is None
-    assert await database.begin(START._replace(key="other"), old=0) is None
+
+
+async def test_the_acceptance_of_a_start_is_that_of_no_other_attempt_or_run(database: IdempotencyLog) -> None:
+    others = START._replace(attempt=2), START._replace(key="other")
+    for start in (START, *others):
+        assert await database.begin(start, old=0) is None
+    await database.end(START, accepted=True)
+    for other in others:
+        assert await database.begin(other, old=0) == RecordedStart("report", 1, accepted=False)
 
 
 async def test_a_start_that_was_not_accepted_may_be_retried(database: IdempotencyLog) -> None:

@@ -605,7 +605,7 @@ class WakeContract:
         ownership = await store.acquire(SPACE, "a")
         users = {"ann 1": "ann", "ann 2": "ann", "bob 1": "bob", "bob 2": "bob", "cem": "cem", "none": None}
         texts = {name: json.dumps({"kind": "log", "user_id": user}) for name, user in users.items()}
-        due = {"bob 1": NOW - 1, "cem": NOW + 1, "bob 2": None, "none": NOW - 2}
+        due = {"ann 1": NOW, "bob 1": NOW - 1, "cem": NOW + 1, "bob 2": None, "none": NOW - 2}
         jobs = [a_job(name, plan_at=due.get(name, NOW - 3), launcher=text) for name, text in texts.items()]
         await stored(store, *jobs)
         await written(store, ownership, a_run("bob 2", due_at=NOW), a_run("ann 1", due_at=NOW - 9))
