@@ -7,11 +7,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kron.core.plan.query import OpenRuns, RunCursor
+from kron.core.plan.query import JobFilter, OpenRuns, RunCursor, RunSpan
 from kron.stores.postgres.connection import SESSION
-from kron.stores.postgres.store import PostgresStore
+from kron.stores.postgres.store import BY_HASH, BY_SCAN_OR_HASH, PostgresStore
 from kron.stores.sqlite.store import SqliteStore
-from kron.stores.statement import cursor_values, runs_clauses, statements
+from kron.stores.statement import (
+    cursor_values,
+    made_statement,
+    runs_clauses,
+    span_values,
+    statements,
+    tally_statement,
+)
 from kron.testing.store_contract import a_job, stored
 
 SPACE = "service"
@@ -136,3 +143,63 @@ async def test_postgres_updates_runs_by_their_key_before_it_has_statistics(postg
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "Index Scan using schedule_runs_pkey" in plan
     await store.close()
+
+
+async def filled(url: str) -> None:
+    """Write many schedules of ten users, each with some runs of which one of ten failed."""
+    store = PostgresStore(url)
+    await store.acquire(SPACE, "a")
+    await store.close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            f"""INSERT INTO schedules (namespace, schedule_id, shard, definition, launcher, launcher_kind,
+                epoch, edited_at, born_at, revision, cursor, replay_count, paused, failures, changed_at)
+            SELECT '{SPACE}', i, 0, '{{}}', json_build_object('user_id', 'u' || i % 10), 'log',
+                1, 0, 0, 1, 0, 0, false, 0, 0 FROM generate_series(0, 1999) AS i"""
+        )
+        connection.execute(
+            f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
+            SELECT '{SPACE}', 0, lpad(i::text, 64, '0'), i % 2000, 60 * i, 60000 * i,
+                CASE WHEN i % 10 = 0 THEN 'FAILED' ELSE 'SUCCESS' END, 'due', 60000 * i, 0, 0, 'period',
+                1, 1, 1, 0
+            FROM generate_series(0, {MANY} - 1) AS i"""
+        )
+        connection.execute("VACUUM ANALYZE schedules")
+        connection.execute("VACUUM ANALYZE schedule_runs")
+
+
+def plan_of(url: str, statement: str, wanted: JobFilter, first: str = "") -> str:
+    """Return the plan of a count of the later half of the runs, as the store's connections make it."""
+    middle, end = 60_000 * MANY // 2, 60_000 * MANY
+    span = RunSpan(middle, end, (end - middle) // 100, end)
+    values = {**wanted._asdict(), **span_values(span), "users": list(wanted.users or ()), "namespace": SPACE}
+    with psycopg.connect(url) as connection:
+        connection.execute(SESSION.format(frozen_ms=0).encode())
+        if first:
+            connection.execute(first.encode())
+        return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {statement}".encode(), values))
+
+
+async def test_postgres_counts_the_runs_of_pages_by_its_indexes(postgres_url: str) -> None:
+    await filled(postgres_url)
+    sql, everything, own = statements("postgres"), JobFilter(), JobFilter(users=["u7"])
+    made = plan_of(postgres_url, made_statement(sql, everything), everything)
+    # Each column of the picture is a range of the index, counted by one process without a group for each run.
+    assert "Index Only Scan using schedule_runs_made" in made
+    assert "HashAggregate" not in made
+    assert "Gather" not in made
+    for wanted in (everything, own):
+        bad = plan_of(postgres_url, tally_statement(sql, wanted, not_ok=True), wanted, BY_HASH)
+        assert "Index Only Scan using schedule_runs_problems" in bad
+        assert "Hash Join" in bad
+        assert "Nested Loop" not in bad
+        assert "on schedule_runs " not in bad.replace("schedule_runs_problems on schedule_runs ", "")
+    some = plan_of(postgres_url, tally_statement(sql, everything, not_ok=False), everything, BY_SCAN_OR_HASH)
+    assert "using schedule_runs_made" in some
+    assert "Hash Join" in some
+    few = plan_of(postgres_url, tally_statement(sql, own, not_ok=False, by_job=True), own)
+    assert "using schedules_user" in few
+    assert "using schedule_runs_history" in few
+    assert "using schedule_runs_apart" in few
+    assert "Seq Scan" not in few
+    assert "schedule_runs_made" not in few

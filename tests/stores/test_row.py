@@ -33,9 +33,9 @@ from kron.stores.statement import (
 )
 
 # Statements whose clauses depend on a filter.
-FILTERED = {"count_own", "group_jobs", "tally_runs"}
-# On SQLite the runs counted are read in one of two ways.
-READ_BY_JOB = {"count_history", "read_of_all"}
+FILTERED = {"count_own", "group_jobs", "tally_runs", "read_of_all"}
+# On PostgreSQL aggregated periods are read with the runs.
+READ_WITH_RUNS = {"read_of_each"}
 RUN = RunRecord("key", "job", 60, 60_000, RunStatus.FAILED, Reason.RETRY, 5, 1, kind=RunKind.BACKFILL)
 
 
@@ -119,7 +119,7 @@ def test_every_column_list_is_filled_in(database: str) -> None:
     sql = statements(database)
     update = "update_job" if database == "sqlite" else "update_jobs"
     assert {name for name, text in sql.items() if "{" in text} == {
-        update, *FILTERED, *(READ_BY_JOB if database == "sqlite" else ())
+        update, *FILTERED, *(READ_WITH_RUNS if database == "postgres" else ())
     }  # fmt: skip
     for columns in CHANGED_JOB.values():
         assert "{" not in filled(database, sql[update], {"changed_job": columns})

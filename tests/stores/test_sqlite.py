@@ -1,7 +1,6 @@
 """The SQLite store: locks, one file for several processes, full disks, damaged files."""
 
 import asyncio
-import json
 import os
 import re
 import sqlite3
@@ -18,21 +17,19 @@ import pytest
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.incident import KILLED, detail_of
-from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
+from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SQL, SqliteStore
-from kron.stores.statement import statements, tally_statement
+from kron.stores.statement import NEAR_S, statements, tally_statement
 from kron.testing.store_contract import (
     CLEAN,
-    NOON,
     NOW,
     SPACE,
     a_change,
     a_job,
     a_run,
-    an_end,
     plain,
     stored,
     written,
@@ -431,35 +428,58 @@ async def test_a_question_that_takes_too_long_is_given_up_and_the_next_is_answer
     await store.close()
 
 
-async def test_runs_of_some_users_are_counted_the_same_in_a_short_and_in_a_long_history(
-    store: SqliteStore,
-) -> None:
-    ownership, launcher = await store.acquire(SPACE, "a"), json.dumps({"user_id": "u"})
-    await stored(store, a_job("own", launcher=launcher), a_job("other"))
-    for name in ("own", "other"):
-        times = [(n, NOW + 60_000 * n) for n in range(3)]
-        runs = [a_run(name, NOON + 60 * n, created_at=at, started_at=at) for n, at in times]
-        await written(store, ownership, *map(an_end, runs))
-    span, wanted = RunSpan(NOW, NOW + 150_000, 60_000, NOW + 900_000), JobFilter(users=["u"])
-    counted = []
-    for store.short_history in (4, 3):
-        counted.append(await store.tally_runs(SPACE, wanted, span))
-    assert counted[0] == counted[1]
-    assert [(count.part, count.runs, count.name) for count in counted[0]] == [(n, 1, "own") for n in range(3)]
+def plan_of(connection: sqlite3.Connection, statement: str) -> str:
+    names = set(re.findall(r":(\w+)", statement))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(names, 1))
+    return "\n".join(row[3] for row in plan)
 
 
-def test_a_tenants_short_history_is_read_by_job(path: str) -> None:
-    """The runs of a month of all tenants may be a thousand times those of one."""
-    wanted = JobFilter(users=["u"])
+def test_the_runs_of_few_jobs_are_read_by_their_history_and_of_that_only_the_time_in_view(path: str) -> None:
+    """The runs of a month of all tenants may be a thousand times those of one, as may its own history."""
     with closing(connect(path)) as connection:
-        plans = []
-        for by_job in (True, False):
-            statement = tally_statement(SQL, wanted, not_ok=False, by_job=by_job)
-            names = set(re.findall(r":(\w+)", statement))
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(names, 1))
-            plans.append(" ".join(row[3] for row in plan))
-    assert "runs USING INDEX runs_made" not in plans[0]
-    assert "runs USING INDEX runs_made" in plans[1]
+        plan = plan_of(connection, tally_statement(SQL, JobFilter(users=["u"]), not_ok=False, by_job=True))
+    assert (
+        "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (job=? AND nominal_time>? AND nominal_time<?)"
+        in plan
+    )
+    assert "SEARCH runs USING INDEX runs_apart (job=? AND made_at>? AND made_at<?)" in plan
+    assert "runs_made" not in plan
+    assert not re.search("SCAN (runs|ranges|jobs)", plan)
+
+
+@pytest.mark.parametrize("users", [None, ["u"]])
+def test_what_did_not_succeed_is_counted_without_a_look_at_the_runs(
+    path: str, users: list[str] | None
+) -> None:
+    with closing(connect(path)) as connection:
+        plan = plan_of(connection, tally_statement(SQL, JobFilter(users=users), not_ok=True))
+    assert "SEARCH runs USING COVERING INDEX runs_problems (namespace=? AND made_at>? AND made_at<?)" in plan
+    assert not re.search("SCAN (runs|jobs)", plan)
+
+
+def test_the_runs_of_each_column_are_counted_in_its_range_of_an_index(path: str) -> None:
+    with closing(connect(path)) as connection:
+        plan = plan_of(connection, SQL["count_made"])
+    assert "SEARCH runs USING COVERING INDEX runs_made (namespace=? AND made_at>? AND made_at<?)" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def test_a_run_on_time_is_in_no_index_of_those_recorded_apart(path: str) -> None:
+    """Then it costs a start nothing."""
+    with closing(connect(path)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for kind, nominal_time in (("near", 10_000 - NEAR_S), ("apart", 10_000 - NEAR_S - 1)):
+            connection.execute(
+                """INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason,
+                made_at, epoch, is_open, kind, attempt, token, acked, namespace, job, slot, changed_at)
+                VALUES (?, 'x', ?, 0, 'SUCCESS', 'due', 10000000, 0, 0, 'period', 1, 1, 1, 1, 1, 0, 0)""",
+                (kind, nominal_time),
+            )
+        rows = connection.execute(
+            "SELECT idempotency_key FROM runs INDEXED BY runs_apart "
+            "WHERE abs(made_at - 1000 * nominal_time) > 3600000"
+        )
+        assert rows.fetchall() == [("apart",)]
 
 
 def test_a_connection_waits_for_other_writers_as_long_as_it_was_told_and_syncs_every_commit(

@@ -23,6 +23,10 @@ _READ = {"suspended": "suspended::integer", "paused": "paused::integer", "number
 _FLAGS = frozenset({"suspended", "paused"})
 # A run is recorded at most this long before it starts, as far as counts look for it.
 RECORDED_MS = 3_600_000
+# A run recorded farther from its nominal time is in an index of its own, whose condition says the same.
+NEAR_S = 3_600
+# A job whose history is looked up costs about as much as this many runs read in the order of their records.
+RUNS_PER_LOOKUP = 2
 # Statuses of runs that have not ended.
 ALWAYS_OPEN = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 
@@ -107,22 +111,22 @@ def made_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     return sql["count_own"].replace("{own}", " ".join(_clauses(sql, wanted)))
 
 
-def history_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
-    """Return the statement that counts all runs of the jobs matching a filter."""
-    return sql["count_history"].replace("{own}", " ".join(_clauses(sql, wanted)))
-
-
 def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool, by_job: bool = False) -> str:
-    """Return the statement that counts runs by tag and status, on SQLite also by the history of each job."""
+    """Return the statement that counts runs by tag and status, in the order of their records or by job.
+
+    What did not succeed has an index of its own, in the order of the records.
+    """
+    scope = "each" if by_job else "all"
+    statement = sql["tally_runs"].replace("{read}", sql[f"read_of_{scope}"])
     parts = {
-        "{read}": sql.get("read_of_each" if by_job else "read_of_all", ""),
+        "{ranges}": sql.get(f"ranges_of_{scope}", ""),
+        "{range_at}": sql.get("range_at", ""),
+        # Those without success are joined as a whole, in whatever order the planner reads them.
+        "{barrier}": "NOT MATERIALIZED" if not_ok else "MATERIALIZED",
         "{own}": " ".join(_clauses(sql, wanted)),
         "{which}": sql["tally_not_ok"] if not_ok else "",
-        # Those of a tenant are few, and each schedule has its history in an index.
-        "{seen}": "MATERIALIZED" if wanted.users is None else "NOT MATERIALIZED",
         "{index}": "runs_problems" if not_ok else "runs_made",
     }
-    statement = sql["tally_runs"]
     for place, text in parts.items():
         statement = statement.replace(place, text)
     return statement
@@ -130,8 +134,10 @@ def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool, 
 
 def span_values(span: RunSpan) -> dict[str, int]:
     """Return the parameters of a statement that counts runs."""
-    until = min(span.end, span.now + 1)
-    return {**span._asdict(), "made_from": span.start - RECORDED_MS, "made_until": until}
+    since, until = span.start - RECORDED_MS, min(span.end, span.now + 1)
+    near_from, near_until = since // 1000 - NEAR_S, until // 1000 + NEAR_S + 1
+    values = {"made_from": since, "made_until": until, "near_from": near_from, "near_until": near_until}
+    return {**span._asdict(), **values}
 
 
 def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:

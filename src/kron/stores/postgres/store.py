@@ -88,6 +88,7 @@ from kron.stores.row import (
 from kron.stores.statement import (
     FOR_EVER,
     LATEST_AUDIT,
+    RUNS_PER_LOOKUP,
     audit_statement,
     count_statement,
     cursor_values,
@@ -110,6 +111,9 @@ CLEAN = WriteResult(NOTHING, NOTHING)
 
 # A small table is scanned faster than read through an index.
 BY_SCAN = "SET LOCAL enable_seqscan = on"
+# The schedules of many runs are read once, not looked up for each run.
+BY_SCAN_OR_HASH = f"{BY_SCAN}; SET LOCAL enable_hashjoin = on"
+BY_HASH = f"{BY_SCAN_OR_HASH}; SET LOCAL enable_nestloop = off"
 # The pool warns of each failed attempt to connect; the engine logs the outage once.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 # The name of a due job, and when it is due.
@@ -521,8 +525,14 @@ class PostgresStore:
     ) -> list[TagCount]:
         """Count the runs and the aggregated periods of some jobs by tag and status."""
         values = {**_filter_values(wanted), **span_values(span), "namespace": namespace}
-        async with self._reading() as connection:
-            return tallies_of(await rows_of(connection, tally_statement(SQL, wanted, not_ok=not_ok), values))
+        async with self._reading() as connection, connection.transaction():
+            by_job = wanted.users is not None and not not_ok and await _is_rare(connection, wanted, values)
+            if not by_job and (not_ok or wanted.users is not None):
+                await connection.execute(BY_HASH.encode())
+            elif wanted == JobFilter():
+                await connection.execute(BY_SCAN_OR_HASH.encode())
+            statement = tally_statement(SQL, wanted, not_ok=not_ok, by_job=by_job)
+            return tallies_of(await rows_of(connection, statement, values))
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
@@ -726,6 +736,13 @@ class PostgresStore:
             else:
                 return answer
         raise AssertionError("the last attempt returns or raises")
+
+
+async def _is_rare(connection: Connection, wanted: JobFilter, values: dict[str, Any]) -> bool:
+    """Say whether some jobs have few of the runs in a time, so that each one's history is looked up."""
+    ((jobs,),) = await rows_of(connection, count_statement(SQL, wanted), values)
+    ((is_rare,),) = await rows_of(connection, SQL["has_made"], {**values, "least": RUNS_PER_LOOKUP * jobs})
+    return bool(is_rare)
 
 
 def _filter_values(wanted: JobFilter) -> dict[str, Any]:

@@ -105,11 +105,11 @@ from kron.stores.sqlite.write import (
 from kron.stores.statement import (
     FOR_EVER,
     LATEST_AUDIT,
+    RUNS_PER_LOOKUP,
     audit_statement,
     count_statement,
     cursor_values,
     groups_statement,
-    history_statement,
     jobs_statement,
     made_statement,
     runs_clauses,
@@ -126,8 +126,6 @@ SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")
 MANY = 500
 # Tries of a write that is refused for no reason that can be found afterwards.
 MAX_TRIES = 10
-# A history of fewer runs is read whole by job: a time of all jobs may hold many more runs of others.
-SHORT_HISTORY = 100_000
 
 
 class SqliteStore:
@@ -150,7 +148,6 @@ class SqliteStore:
         # Limits the work of one listing.
         self.budget: StepBudget | None = None
         self.max_steps = MAX_STEPS
-        self.short_history = SHORT_HISTORY
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -593,15 +590,16 @@ class SqliteStore:
     ) -> list[TagCount]:
         """Count the runs and the aggregated periods of some jobs by tag and status."""
         store, values = self._reader(), {**_filter_values(wanted), **span_values(span)}
-        by_job = wanted.users is not None and await self._has_short_history(namespace, wanted)
+        by_job = wanted.users is not None and not not_ok and await self._is_rare(namespace, wanted, values)
         statement = tally_statement(SQL, wanted, not_ok=not_ok, by_job=by_job)
         return tallies_of(await store._do(store._of_namespace, statement, namespace, values))
 
-    async def _has_short_history(self, namespace: str, wanted: JobFilter) -> bool:
-        """Say whether the whole history of some jobs is less to read than a time of all jobs."""
-        store, values = self._reader(), {**_filter_values(wanted), "limit": self.short_history}
-        ((count,),) = await store._do(store._of_namespace, history_statement(SQL, wanted), namespace, values)
-        return int(count) < self.short_history
+    async def _is_rare(self, namespace: str, wanted: JobFilter, values: Mapping[str, object]) -> bool:
+        """Say whether some jobs have few of the runs in a time, so that each one's history is looked up."""
+        store, least = self._reader(), RUNS_PER_LOOKUP * await self.count_jobs(namespace, wanted)
+        values = {**values, "least": least}
+        ((is_rare,),) = await store._do(store._of_namespace, SQL["has_made"], namespace, values)
+        return bool(is_rare)
 
     async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
         """Count the open runs of each of some users."""

@@ -489,3 +489,37 @@ class TallyContract:
         assert await store.count_made(SPACE, JobFilter(), span) == {0: 2, 1: 4}
         assert await store.count_made(SPACE, JobFilter(users=["u"]), span) == {0: 2, 1: 4}
         assert await store.count_made(SPACE, JobFilter(tag="unknown"), span) == {}
+
+    async def test_the_runs_of_some_users_are_counted_wherever_their_nominal_times_are(
+        self, store: Store
+    ) -> None:
+        """Those of few schedules are read by history, and those of many by record: both find the same."""
+        ownership, hour = await store.acquire(SPACE, "a"), 3_600
+        few, many = (json.dumps({"user_id": user}) for user in ("few", "many"))
+        await stored(store, a_job("own", launcher=few), *(a_job(f"{n}", launcher=many) for n in range(9)))
+
+        def made(name: str, at: int, nominal: int) -> RunRecord:
+            then = NOW + 1000 * at
+            run = a_run(name, NOON + nominal, fire_time=then, created_at=then)
+            return an_end(run._replace(started_at=then))
+
+        times = [
+            (10, 10),
+            # Long before and long after its record, and apart from it in the interval.
+            (20, -72 * hour),
+            (30, 72 * hour),
+            (40, 3 * hour),
+            (5 * hour, 2 * hour),
+            # Near its record, and behind the interval.
+            (6 * hour - 600, 6 * hour + 1_800),
+            # Recorded outside, whatever its nominal time is.
+            (-3 * hour, hour),
+            (7 * hour, 4 * hour),
+        ]
+        await written(store, ownership, *(made(name, *each) for name in ("own", "3") for each in times))
+        span = RunSpan(NOW, NOW + 6000 * hour, 3000 * hour, NOW + 6000 * hour)
+        for user, name in (("few", "own"), ("many", "3")):
+            assert set(await store.tally_runs(SPACE, JobFilter(users=[user]), span)) == {
+                TagCount(0, None, RunStatus.SUCCESS, False, 4, 4, name),
+                TagCount(1, None, RunStatus.SUCCESS, False, 2, 2, name),
+            }

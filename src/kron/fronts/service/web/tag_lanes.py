@@ -49,26 +49,23 @@ async def tag_lanes(
 ) -> tuple[Shown, int]:
     """Return the picture of many schedules, and how many they are."""
     span = RunSpan(view.start, view.end, view.width, view.now)
-    is_past = view.start <= view.now
     # None of them needs another, so the database reads them at the same time.
-    fleet, made, found, running = await gather(
+    fleet, past, found, running = await gather(
         groups,
-        query.count_made(JobFilter(), span),
+        _past_of(query, wanted, span),
         query.jobs(wanted._replace(failing=True), limit=MAX_FAILING),
         _running_of(query, wanted),
     )
-    is_part = sum(made.values()) > MAX_TALLIED
-    counts = await query.tally(wanted, span, not_ok=is_part) if is_past else []
-    if is_part and wanted.tag is not None:
-        made = await query.count_made(wanted, span)
+    counts, made = past
+    total = 0 if made is None else sum(made.values())
     failing = {each.job.identity: each.job for each in found}
     problems, jobs = await _problems(query, wanted, counts, failing, view)
 
     def drawn() -> Shown:
         coming = coming_starts(fleet.groups, view)
-        counted = CountedFleet(fleet.tags, counts, coming.by_tag(), running, made if is_part else None)
+        counted = CountedFleet(fleet.tags, counts, coming.by_tag(), running, made)
         notes = [
-            *_part_note(sum(made.values()) if is_part else 0),
+            *_part_note(total),
             *nominal_note(coming.nominal),
             *_left_out_note(fleet.left_out + coming.left_out),
             *_failing_note(len(failing)),
@@ -76,6 +73,19 @@ async def tag_lanes(
         return Shown(timeline_by_tag(counted, view, zoom), notes, {**failing, **jobs}, problems)
 
     return await query.compute(drawn), fleet.total
+
+
+async def _past_of(
+    query: Query, wanted: JobFilter, span: RunSpan
+) -> tuple[list[TagCount], Mapping[int, int] | None]:
+    """Return the runs by tag and outcome; of too many those without success, and how many all are."""
+    if span.start > span.now:
+        return [], None
+    made = await query.count_made(JobFilter(), span)
+    if sum(made.values()) <= MAX_TALLIED:
+        return await query.tally(wanted, span), None
+    counts = await query.tally(wanted, span, not_ok=True)
+    return counts, made if wanted == JobFilter() else await query.count_made(wanted, span)
 
 
 async def _running_of(query: Query, wanted: JobFilter) -> Mapping[str | None, list[int]]:

@@ -331,9 +331,12 @@ AND definition = ANY (%(definitions)s::text[])
 AND (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL) = %(irregular)s
 
 -- name: count_made
--- Of all schedules: the index of records in their order is enough.
-SELECT (made_at - %(start)s) / %(width)s, count(*) FROM schedule_runs
-WHERE namespace = %(namespace)s AND made_at >= %(start)s AND made_at < %(made_until)s GROUP BY 1
+-- Of all schedules: the index of records in their order is enough. Each part is a range of it, which is counted without
+-- a group for each run.
+SELECT part, made FROM generate_series(0::bigint, (%(made_until)s - 1 - %(start)s) / %(width)s) AS part CROSS JOIN LATERAL (
+    SELECT count(*) AS made FROM schedule_runs WHERE namespace = %(namespace)s
+        AND made_at >= %(start)s + part * %(width)s AND made_at < least(%(start)s + (part + 1) * %(width)s, %(made_until)s)
+) AS counted WHERE made > 0
 
 -- name: count_own
 -- Of some schedules: the history of each is in an index.
@@ -342,34 +345,61 @@ SELECT (1000 * nominal_time - %(start)s) / %(width)s, count(*) FROM schedule_run
 ) AS own USING (schedule_id)
 WHERE namespace = %(namespace)s AND nominal_time >= %(start)s / 1000 AND nominal_time < %(made_until)s / 1000 GROUP BY 1
 
+-- name: has_made
+-- Whether all schedules together have at least so many runs in a time.
+SELECT count(*) >= %(least)s FROM (
+    SELECT 1 FROM schedule_runs
+    WHERE namespace = %(namespace)s AND made_at >= %(made_from)s AND made_at < %(made_until)s LIMIT %(least)s
+) AS made
+
 -- name: tally_runs
--- The runs are read first, in the order of their records: of all schedules with a tag, the planner would read every run.
 -- What stands outside is left out after counting: as conditions they would be estimated far too low. The tag is read
 -- from each different profile once, not for each run.
-WITH seen AS {seen} (
-    SELECT schedule_id, coalesce(began_at, fire_time) AS at, began_at, is_open, status FROM schedule_runs
-    WHERE namespace = %(namespace)s AND made_at >= %(made_from)s AND made_at < %(made_until)s
-        AND (status <> 'PENDING' OR fire_time <= %(now)s) {which}
-), counted (part, profile, status, dropped, runs, started, name) AS (
+WITH own AS NOT MATERIALIZED (
+    SELECT schedule_id, profile FROM schedules WHERE namespace = %(namespace)s {own}
+), {read}, counted (part, profile, status, dropped, runs, started, name) AS (
     SELECT CASE WHEN at BETWEEN %(start)s AND %(end)s - 1 THEN (at - %(start)s) / %(width)s END, profile,
-        CASE WHEN is_open = 1 AND status = 'FAILED' THEN 'PENDING' ELSE status END, 0,
-        count(*), count(began_at), max(schedule_id)
-    FROM seen JOIN (
-        SELECT schedule_id, profile FROM schedules WHERE namespace = %(namespace)s {own}
-    ) AS own USING (schedule_id)
-    GROUP BY 1, 2, 3
-    UNION ALL
-    SELECT CASE WHEN 1000 * last >= %(start)s AND 1000 * first < %(end)s
-            THEN (least(1000 * last, %(end)s - 1) - %(start)s) / %(width)s END, profile,
-        upper(outcome), 1, sum(periods)::bigint, 0, max(schedule_id)
-    FROM schedule_ranges JOIN (
-        SELECT schedule_id, profile FROM schedules WHERE namespace = %(namespace)s {own}
-    ) AS own USING (schedule_id)
-    WHERE namespace = %(namespace)s AND made_at >= %(start)s
-    GROUP BY 1, 2, 3
+        CASE WHEN is_open = 1 AND status = 'FAILED' THEN 'PENDING' ELSE status END, dropped,
+        sum(runs)::bigint, count(began_at), max(schedule_id)
+    FROM seen GROUP BY 1, 2, 3, 4
 )
 SELECT part, profile::jsonb -> 'tags' ->> 0, status, dropped, sum(runs)::bigint, sum(started)::bigint, max(name)
 FROM counted WHERE part IS NOT NULL GROUP BY 1, 2, 3, 4
+
+-- name: read_of_all
+-- The runs are read first, in the order of their records: of all schedules with a tag, the planner would read every run.
+made AS {barrier} (
+    SELECT schedule_id, coalesce(began_at, fire_time) AS at, began_at, is_open, status, 0 AS dropped, 1 AS runs
+    FROM schedule_runs
+    WHERE namespace = %(namespace)s AND made_at >= %(made_from)s AND made_at < %(made_until)s
+        AND (status <> 'PENDING' OR fire_time <= %(now)s) {which}
+    UNION ALL
+    SELECT schedule_id, {range_at}, NULL, 0, upper(outcome), 1, periods FROM schedule_ranges
+    WHERE namespace = %(namespace)s AND made_at >= %(start)s
+), seen AS (SELECT * FROM made JOIN own USING (schedule_id))
+
+-- name: read_of_each
+-- The history of each schedule has the runs whose nominal time is near their record; an index has the others, and no more.
+seen AS (
+    SELECT profile, made.* FROM own CROSS JOIN LATERAL (
+        SELECT schedule_id, coalesce(began_at, fire_time) AS at, began_at, is_open, status, 0 AS dropped, 1 AS runs
+        FROM schedule_runs WHERE namespace = %(namespace)s AND schedule_id = own.schedule_id
+            AND nominal_time >= %(near_from)s AND nominal_time < %(near_until)s
+            AND made_at >= %(made_from)s AND made_at < %(made_until)s AND (status <> 'PENDING' OR fire_time <= %(now)s)
+        UNION ALL
+        SELECT schedule_id, coalesce(began_at, fire_time), began_at, is_open, status, 0, 1
+        FROM schedule_runs WHERE namespace = %(namespace)s AND schedule_id = own.schedule_id
+            AND abs(made_at - 1000 * nominal_time) > 3600000 AND (nominal_time < %(near_from)s OR nominal_time >= %(near_until)s)
+            AND made_at >= %(made_from)s AND made_at < %(made_until)s AND (status <> 'PENDING' OR fire_time <= %(now)s)
+        UNION ALL
+        SELECT schedule_id, {range_at}, NULL, 0, upper(outcome), 1, periods
+        FROM schedule_ranges WHERE namespace = %(namespace)s AND schedule_id = own.schedule_id AND made_at >= %(start)s
+    ) AS made
+)
+
+-- name: range_at
+-- Aggregated periods stand where the last of them does, in the view.
+CASE WHEN 1000 * last >= %(start)s AND 1000 * first < %(end)s THEN least(1000 * last, %(end)s - 1) END
 
 -- name: tally_not_ok
 AND status IN ('FAILED', 'SKIPPED', 'MISSED', 'UNSCHEDULABLE', 'CANCELLED')

@@ -153,11 +153,11 @@ WITH own AS MATERIALIZED (SELECT number FROM jobs WHERE namespace = :namespace {
 SELECT (1000 * nominal_time - :start) / :width, count(*) FROM own CROSS JOIN runs ON job = own.number
 WHERE nominal_time >= :start / 1000 AND nominal_time < :made_until / 1000 GROUP BY 1
 
--- name: count_history
--- Counted in the index of each job's history, up to a limit.
-SELECT count(*) FROM (
-    SELECT 1 FROM (SELECT number FROM jobs WHERE namespace = :namespace {own}) AS own CROSS JOIN runs ON job = own.number
-    LIMIT :limit
+-- name: has_made
+-- Whether all jobs together have at least so many runs in a time.
+SELECT count(*) >= :least FROM (
+    SELECT 1 FROM runs INDEXED BY runs_made
+    WHERE namespace = :namespace AND made_at >= :made_from AND made_at < :made_until LIMIT :least
 )
 
 -- name: tally_runs
@@ -174,7 +174,7 @@ counted (part, profile, status, dropped, runs, started, name) AS (
     GROUP BY 1, 2, 3
     UNION ALL
     SELECT (min(1000 * last, :end - 1) - :start) / :width, profile, upper(outcome), 1, sum(periods), 0, max(schedule_id)
-    FROM ranges CROSS JOIN own ON own.number = job
+    FROM {ranges}
     WHERE 1000 * last >= :start AND 1000 * first < :end
     GROUP BY 1, 2, 3
 )
@@ -185,7 +185,22 @@ FROM counted GROUP BY 1, 2, 3, 4
 runs INDEXED BY {index} CROSS JOIN own ON own.number = job AND namespace = :namespace
 
 -- name: read_of_each
-own CROSS JOIN runs ON job = own.number
+-- The history of each job has the runs whose nominal time is near their record; an index has the others, and no more.
+(
+    SELECT profile, schedule_id, made_at, fire_time, began_at, is_open, status
+    FROM own CROSS JOIN runs ON job = own.number AND nominal_time >= :near_from AND nominal_time < :near_until
+    UNION ALL
+    SELECT profile, schedule_id, made_at, fire_time, began_at, is_open, status
+    FROM own CROSS JOIN runs INDEXED BY runs_apart ON job = own.number AND abs(made_at - 1000 * nominal_time) > 3600000
+        AND made_at >= :made_from AND made_at < :made_until
+        AND NOT (nominal_time >= :near_from AND nominal_time < :near_until)
+)
+
+-- name: ranges_of_all
+ranges CROSS JOIN own ON own.number = job
+
+-- name: ranges_of_each
+own CROSS JOIN ranges ON job = own.number
 
 -- name: tally_not_ok
 AND status <> 'SUCCESS' AND status <> 'ENQUEUED' AND status <> 'STARTED' AND status <> 'PENDING'
