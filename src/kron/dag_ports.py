@@ -29,8 +29,8 @@ class DagClaimRequest(NamedTuple):
 
     `executing` counts the tasks that it executes for each user. One with `most_of_user` of them gets no more;
     those of the default user have no limit, and with `is_full` get none. Without `takes_over` tasks of dead
-    workers are left: the clock was set, and the living have not renewed their leases yet. `latest_lease` is the
-    latest instant to which a lease lasts by a right clock: later ones, and retries that wait longer than their
+    workers are left: the clock was set, and the living have not renewed their leases yet. `latest_lease` is
+    the latest instant of a right lease: later ones, and retries that wait longer than their
     delay, were written while the clock was ahead. None leaves them, because the clock may be wrong now.
     """
 
