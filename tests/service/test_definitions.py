@@ -85,6 +85,8 @@ def test_a_schedule_shows_its_tags_its_description_its_retention_and_its_set(cli
     shown = client.get("/schedules/a").json()
     assert {name: shown[name] for name in profile} == profile
     assert shown["applied_set"] == "billing"
+    edit = client.get("/ui/schedule/edit", params={"id": shown["schedule_id"]}).text
+    assert "This schedule was applied from <bdi>billing</bdi>" in edit
     for query, names in (("tag=x", ["a"]), ("tag=y", ["b"]), ("applied_set=billing", ["a"]), ("tag=z", [])):
         page = client.get(f"/schedules?{query}").json()
         assert [each["schedule_id"] for each in page["schedules"]] == names

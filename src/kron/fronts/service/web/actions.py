@@ -219,6 +219,7 @@ async def _shown(registrar: Registrar, action: str, name: str, **values: object)
         "stopped": stopped_words(job),
         "zone": zone_of_job(job),
         "timezone": zone_of_job(job).key,
+        "applied_set": job.applied_set,
         "problem": None,
         "effect": None,
         "progress": None,
