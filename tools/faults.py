@@ -418,15 +418,15 @@ FAULTS = (
     Planted(
         "resending after a kept connection broke does not ask the lease again",
         "launchers/http/client.py",
-        "        connection = await self._connected(target.url, origin, connect_s)\n        return connection, await _checked(connection, check).request(data, max_body=max_body)",
-        "        connection = await self._connected(target.url, origin, connect_s)\n        return connection, await connection.request(data, max_body=max_body)",
+        "\n        return connection, await _checked(connection, check).request(data, max_body=max_body)",
+        "\n        return connection, await connection.request(data, max_body=max_body)",
         "tests/launchers/http/test_client.py::test_a_request_over_a_connection_that_has_ended_is_not_sent_again_when_its_lease_is_lost",
     ),
     Planted(
         "a thawed worker sends over a new connection what another took over",
         "launchers/http/client.py",
-        "        connection = await self._connected(target.url, origin, connect_s)\n        return connection, await _checked(connection, check).request(data, max_body=max_body)",
-        "        connection = await self._connected(target.url, origin, connect_s)\n        return connection, await connection.request(data, max_body=max_body)",
+        "\n        return connection, await _checked(connection, check).request(data, max_body=max_body)",
+        "\n        return connection, await connection.request(data, max_body=max_body)",
         "tests/service/test_frozen.py::test_a_worker_that_froze_between_request_and_answer_does_not_send_again_what_another_took_over",
     ),
     Planted(
