@@ -506,6 +506,13 @@ PROTECTIONS = (
         "tests/service/auth/test_disclosure.py::test_a_busy_schedule_of_another_tenant_costs_what_an_unknown_one_does",
     ),
     Protection(
+        "a schedule of another is not read",
+        "stores/statement.py",
+        'listed = sql["list_jobs"] if wanted.names is None else sql.get(by_name, sql["list_jobs"])',
+        'listed = sql["list_jobs"]',
+        "tests/stores/test_sqlite.py::test_a_job_is_found_by_its_name_and_not_read_for_another_user",
+    ),
+    Protection(
         "audit cursors count one's own entries",
         f"{SERVICE}/client.py",
         "return AuditCursor(at, earlier + sum(record.at == at for record in records))",

@@ -22,7 +22,7 @@ from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SQL, SqliteStore
-from kron.stores.statement import NEAR_S, statements, tally_statement
+from kron.stores.statement import NEAR_S, jobs_statement, statements, tally_statement
 from kron.testing.store_contract import (
     CLEAN,
     NOW,
@@ -480,6 +480,15 @@ def test_a_run_on_time_is_in_no_index_of_those_recorded_apart(path: str) -> None
             "WHERE abs(made_at - 1000 * nominal_time) > 3600000"
         )
         assert rows.fetchall() == [("apart",)]
+
+
+def test_a_job_is_found_by_its_name_and_not_read_for_another_user(path: str) -> None:
+    """Every answer about one schedule looks for it; what another has must not show in how long that takes."""
+    with closing(connect(path)) as connection:
+        plan = plan_of(connection, jobs_statement(SQL, JobFilter(names=["a"])))
+        own = plan_of(connection, jobs_statement(SQL, JobFilter(names=["a"], users=["u"])))
+    assert "(namespace=? AND schedule_id=?)" in plan
+    assert "USING INDEX jobs_user (namespace=? AND <expr>=? AND schedule_id=?)" in own
 
 
 def test_a_connection_waits_for_other_writers_as_long_as_it_was_told_and_syncs_every_commit(

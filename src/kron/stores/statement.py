@@ -87,7 +87,10 @@ def migrations(database: str) -> list[tuple[int, str, str]]:
 
 def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     """Return the statement that finds the jobs matching a filter."""
-    return " ".join((sql["list_jobs"], *_clauses(sql, wanted), sql["jobs_in_order"]))
+    by_name = "list_named_jobs" if wanted.users is None else "list_own_named_jobs"
+    # PostgreSQL finds the index of names by itself.
+    listed = sql["list_jobs"] if wanted.names is None else sql.get(by_name, sql["list_jobs"])
+    return " ".join((listed, *_clauses(sql, wanted), sql["jobs_in_order"]))
 
 
 def count_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:

@@ -57,6 +57,16 @@ FROM jobs WHERE namespace = :namespace
 SELECT {job.columns}, changed_at
 FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 
+-- name: list_named_jobs
+-- Without the plus SQLite would read the name of every job.
+SELECT {job.columns}, changed_at
+FROM jobs WHERE namespace = :namespace AND +schedule_id > :after
+
+-- name: list_own_named_jobs
+-- By user and name: no job of another user is read, which would take as long as its launcher has characters.
+SELECT {job.columns}, changed_at
+FROM jobs INDEXED BY jobs_user WHERE namespace = :namespace AND +schedule_id > :after
+
 -- name: count_jobs
 SELECT count(*) FROM jobs WHERE namespace = :namespace
 
