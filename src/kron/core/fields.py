@@ -352,13 +352,15 @@ class FieldTable:
 
     rows: tuple[FieldSpec, ...]
     required: tuple[str, ...] = ()
-    # Every word a document may use, with its row; and for each row what writing it takes.
+    # Every word a document may use, with its row and its place; and for each row what writing it takes.
     words: Mapping[str, FieldSpec] = field(init=False)
+    _places: Mapping[str, int] = field(init=False)
     _writers: tuple[tuple[str, str, Callable[[object], object], bool, object], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare reading and writing, which every definition goes through."""
         object.__setattr__(self, "words", {word: row for row in self.rows for word in row.words})
+        object.__setattr__(self, "_places", {word: place for place, word in enumerate(self.words)})
         writers = [(row.name, row.word, row.type.write, row.sparse, row.default) for row in self.rows]
         object.__setattr__(self, "_writers", tuple(writers))
 
@@ -372,11 +374,9 @@ class FieldTable:
         """
         values: dict[str, object] = {}
         given = reader.values
-        if self.words.keys().isdisjoint(given):
-            return values
-        for word, row in self.words.items():
-            if word not in given:
-                continue
+        present = [word for word in given if isinstance(word, str) and word in self._places]
+        for word in sorted(present, key=self._places.__getitem__):
+            row = self.words[word]
             if row.name in values:
                 other = next(each for each in row.words if each in given)
                 reader.problem(word, given[word], f"stands beside {other}; use one of the two")

@@ -366,10 +366,11 @@ def _check_rules(
         most = rules.lookahead_ms
         reason = f"is longer than the lookahead: use at most {most}, or raise the setting lookahead_ms"
         problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
-    longest = (longest_window(job.schedule) - job.window.duration) // timedelta(milliseconds=2)
-    if job.policy.jitter_ms > max(longest, LOOKAHEAD_MS):
-        reason = f"is too long for how often it runs: use at most {max(longest, LOOKAHEAD_MS)}"
-        problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
+    if job.policy.jitter_ms > LOOKAHEAD_MS:
+        longest = (longest_window(job.schedule) - job.window.duration) // timedelta(milliseconds=2)
+        if job.policy.jitter_ms > max(longest, LOOKAHEAD_MS):
+            reason = f"is too long for how often it runs: use at most {max(longest, LOOKAHEAD_MS)}"
+            problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
     gap = smallest_gap(job.schedule.expression) if rules.min_interval_s else None
     if gap is not None and gap < rules.min_interval_s:
         reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
