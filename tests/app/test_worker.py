@@ -131,6 +131,23 @@ async def test_a_worker_that_cannot_see_changes_looks_for_them_at_every_tick() -
     await store.close()
 
 
+async def test_a_worker_that_stands_by_tries_again_at_every_tick() -> None:
+    """An owner that died says nothing: nothing but the tick makes the next worker try."""
+    store, clock = Unwatched(), SimulatedClock(NOON)
+    owner, worker = plain_worker(store, clock), plain_worker(store, clock)
+    await owner.take_over()
+    running = asyncio.create_task(worker.run())
+    await clock.advance_to(NOON + 3 * TICK + SECOND)
+    assert worker.state != "running"
+    owner.kill()
+    store.drop_locks()
+    await clock.advance_to(NOON + 5 * TICK)
+    assert worker.state == "running"
+    worker.leave()
+    await running
+    await store.close()
+
+
 async def test_a_worker_holds_its_lease_under_the_name_of_its_options() -> None:
     store, clock = SqliteStore(), SimulatedClock(NOON)
     named = Worker(store, clock, {}, namespace=SPACE, options=WorkerOptions(owner="ann"))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,13 +11,16 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
 from kron.core.plan.record import NoticeEvent, NoticeRecord, RangeRecord, ReopenedRecord
 from kron.core.plan.step import Change, Rewind
+from kron.core.workflow import WorkflowRecord
 from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, acting_as
-from kron.fronts.service.auth.tenancy import TenantStore
+from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import latest_page, run_now, runs_page, why
+from kron.launchers.workflow import WorkflowSettings
 from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.testing import SimulatedClock
 
 RIGHTS = frozenset({TokenScope.READ, TokenScope.WRITE, TokenScope.RUN})
@@ -261,3 +265,27 @@ async def test_an_edit_of_what_decides_nothing_is_audited_too(registrar: Registr
         {"tags": ["nightly"]},
         {"tags": ["billing", "nightly"]},
     ]
+
+
+async def test_workflows_are_those_of_the_callers_tenants() -> None:
+    inner = SqliteWorkflows()
+    workflows, mine = TenantWorkflows(inner), WorkflowRecord("ann.report", 1, '{"nodes":[]}', "ann", 0)
+    old, settings = (
+        mine._replace(workflow_id="old"),
+        WorkflowSettings(workflow_id="old", version=1, user_id="ann"),
+    )
+    await inner.put(old)
+    with acting_as(ANN):
+        assert await workflows.put(mine) == mine
+        assert await workflows.get("ann.report", 1) == mine
+        assert [each.version for each in await workflows.versions("ann.report")] == [1]
+        assert await workflows.names(users=["ann", "bob"]) == ["ann.report", "old"]
+        await workflows.check_use("daily", settings)
+        with pytest.raises(InvalidScheduleError, match="must start with"):
+            await workflows.check_use("daily", replace(settings, version=2))
+    with acting_as(BOB):
+        assert await workflows.get("ann.report", 1) is None
+        assert await workflows.versions("ann.report") == []
+        assert await workflows.names(users=["ann", "bob"]) == []
+    assert await workflows.names(users=["ann"]) == ["ann.report", "old"]
+    await workflows.close()
