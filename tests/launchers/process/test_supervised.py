@@ -621,6 +621,13 @@ def test_root_trusts_no_file_below_a_folder_that_others_can_write(tmp_path: Path
     assert "which belongs to another user" in str(untrusted(str(place)))
 
 
+async def test_nobody_waits_for_the_end_of_a_start_that_failed(launcher: SupervisedLauncher) -> None:
+    ear, launch = Ear(), a_process(["/nowhere/program"])
+    launcher.start(launch, ear)
+    assert (await ear.end_of(launch)).happened is RunEvent.LAUNCH_FAILED
+    assert [program._ended for program in launcher._supervisors._programs] == [{}]
+
+
 async def test_a_process_enters_the_control_group_that_an_earlier_start_has_left(
     launcher: SupervisedLauncher, tmp_path: Path
 ) -> None:
