@@ -56,6 +56,15 @@ def test_a_run_without_a_record_has_the_output_of_its_files(tmp_path: Path) -> N
     assert (running.text, running.ended) == (b"so far", False)
 
 
+def test_a_reader_that_has_seen_all_of_an_output_sees_nothing_of_it_again(tmp_path: Path) -> None:
+    an_output(tmp_path, "aa1", size=100)
+    outputs, run = RunOutputs(tmp_path, max_bytes=1_000), a_run("aa1")
+    for offset, rest in ((0, 100), (99, 1), (100, 0), (101, 0)):
+        output = outputs.read(run, 1, offset)
+        assert output is not None
+        assert len(output.text) == rest
+
+
 async def test_the_oldest_outputs_go_when_all_take_too_much(tmp_path: Path) -> None:
     logs = [an_output(tmp_path, f"{number}0", at=number) for number in (3, 1, 2)]
 
