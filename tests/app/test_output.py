@@ -57,8 +57,8 @@ def test_a_run_without_a_record_has_the_output_of_its_files(tmp_path: Path) -> N
 
 
 def test_a_reader_that_has_seen_all_of_an_output_sees_nothing_of_it_again(tmp_path: Path) -> None:
-    an_output(tmp_path, "aa1", size=100)
     outputs, run = RunOutputs(tmp_path, max_bytes=1_000), a_run("aa1")
+    outputs.keep(run, b"x" * 100)
     for offset, rest in ((0, 100), (99, 1), (100, 0), (101, 0)):
         output = outputs.read(run, 1, offset)
         assert output is not None
