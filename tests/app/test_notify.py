@@ -199,6 +199,20 @@ def test_a_mail_server_has_the_usual_port_unless_it_names_one(
     assert made.address == expected
 
 
+async def test_an_unexpected_error_ends_one_message_and_not_the_sender(stage: Stage) -> None:
+    def broken(target: str) -> str:
+        if target.endswith("/broken"):
+            raise ZeroDivisionError
+        return target
+
+    async with http_sink() as sink, stage.sending({}, open_target=broken):
+        await stage.write(a_notice(1, f"{sink.url}/broken"))
+        await stage.write(a_notice(2, f"{sink.url}/fine"))
+        first, second = sorted(await stage.ended(), key=lambda notice: notice.id)
+    assert (first.state, first.error) == (NoticeState.FAILED, "it failed unexpectedly: ZeroDivisionError")
+    assert second.state is NoticeState.SENT
+
+
 async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:
     async with http_sink() as sink, stage.sending({}):
         await stage.write(a_notice(target=f"slack+{sink.url}/T0", detail="<b> & c"))
