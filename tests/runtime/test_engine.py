@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kron.core.cron.schedule import Schedule
-from kron.core.errors import OwnedError
+from kron.core.errors import OwnedError, StoreError
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
 from kron.core.plan.pause import pause
@@ -346,6 +346,28 @@ async def test_an_execution_that_died_with_its_owner(
     await rig.clock.advance_to(NOON + MINUTE + 5 * SECOND)
     (run,) = await rig.runs()
     assert (run.status, run.attempt, [attempt for *_, attempt in rig.calls]) == expected
+
+
+async def test_a_take_over_that_fails_half_way_leaves_no_orphan_behind_for_the_next_try(rig: Rig) -> None:
+    """It would be reported twice: an accepted start whose acknowledgement is not written is sent again."""
+
+    async def first_hangs(launch: Launch) -> None:
+        if launch.run.attempt == 1:
+            await asyncio.Event().wait()
+
+    await rig.add(job_of(on_orphan=OnOrphan.RESTART), callback=first_hangs)
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE)
+    await rig.crash()
+    rig.fail(("note_incidents", Fault.BEFORE))
+    with pytest.raises(StoreError):
+        await rig.engine.acquire()
+    assert rig.engine.is_written
+    await rig.engine.acquire()
+    assert not rig.engine.is_written
+    rig.engine.run()
+    await rig.clock.advance_to(NOON + MINUTE + 5 * SECOND)
+    assert [attempt for *_, attempt in rig.calls] == [1, 2]
 
 
 @pytest.mark.parametrize(

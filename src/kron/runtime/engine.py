@@ -194,15 +194,15 @@ class Engine:
             # The owners of the lost shards recover the runs that were left there.
             self._dispatcher.keep_only(lease.has)
         if new:
-            # If this fails, the shards are still new at the next renewal.
+            # If this fails, the shards are still new at the next renewal, and their orphans are read again.
             at = self._store_clock.recorded_at(now, ownership.granted_at)
             orphans = await recover_orphans(
                 self._store, self._launchers, ownership, shards=new, report=self.report, now=at
             )
-            self._inbox.put_in(orphans)
             await self._note(ownership, take_overs(ownership, new, at))
             lease.recovered(new, now)
             self._dispatcher.owned = lease.owned.shards
+            self._inbox.put_in(orphans)
             if self.on_notice is not None:
                 # The owner of the first shard sends what its predecessor left.
                 self.on_notice()
