@@ -562,6 +562,13 @@ PROTECTIONS = (
         "tests/service/auth/test_disclosure.py::test_the_start_of_one_tenant_does_not_look_like_that_of_another",
     ),
     Protection(
+        "notifications to a schedule's own URL are signed with the key of its user",
+        "app/notify/sender.py",
+        "user_id = None if target in self.options.channels else await self._user_of(message)",
+        "user_id = None",
+        "tests/service/test_notify.py::test_a_message_to_a_url_of_a_schedule_is_signed_with_the_key_of_its_user",
+    ),
+    Protection(
         "tasks of DAGs are signed with the key of their owner",
         "app/dag/worker.py",
         '{**spec.launcher, "user_id": claim.run.user_id}',

@@ -14,6 +14,7 @@ import pytest
 
 from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
+from kron.launchers.http.launcher import is_signed, signing_key_of
 from kron.launchers.secret import SecretUnavailableError, Vault
 from tests.app.sinks import HttpSink, http_sink
 from tests.service.executor import executing
@@ -71,6 +72,28 @@ async def test_a_message_that_was_not_answered_before_a_kill_is_sent_again_with_
     assert first.line == again.line == f"POST /{SECRET}"
     assert first.headers["kron-notification-id"] == again.headers["kron-notification-id"]
     assert again.document["summary"] == '"fails" failed: exit status 1'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("user", "signer"), [("ann", "ann"), ("", None)], ids=["of a user", "without a user"]
+)
+async def test_a_message_to_a_url_of_a_schedule_is_signed_with_the_key_of_its_user(
+    tmp_path: Path, user: str, signer: str | None
+) -> None:
+    secret = "s" * 32
+    owner = {"user_id": user} if user else {}
+    async with http_sink() as sink:
+        signing = notifying(sink, KRON_SIGNING_SECRET=secret, KRON_ALLOWED_HOSTS="127.0.0.1")
+        with serving(tmp_path, **signing) as (client, _):
+            assert upsert(client, **owner, notify={"to": ["ops", f"{sink.url}/own"]}).is_success
+            run_now(client, "a")
+            await until(lambda: len(sink.requests) == 2)
+    by_path = {request.line.rpartition("/")[2]: request for request in sink.requests}
+    for path, key in ((SECRET, secret.encode()), ("own", signing_key_of(secret.encode(), signer))):
+        found = by_path[path]
+        headers = {name.title(): value for name, value in found.headers.items()}
+        assert is_signed(key, headers, found.body, now=int(headers["Kron-Timestamp"])), path
 
 
 @pytest.mark.slow

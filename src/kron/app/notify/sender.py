@@ -39,6 +39,7 @@ from kron.history_ports import NoticeOutbox
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.egress import EgressPolicy
+from kron.launchers.launch import user_of
 from kron.launchers.secret import SecretUnavailableError
 from kron.ports import Clock, Journal, ReadStore
 from kron.runtime.engine import Engine
@@ -316,11 +317,21 @@ class Sender:
         composed = await self._composed(message)
         match channel:
             case WebhookChannel():
-                return await self._webhooks.post(channel, composed, _owner_of(message))
+                user_id = None if target in self.options.channels else await self._user_of(message)
+                return await self._webhooks.post(channel, composed, _owner_of(message), user_id=user_id)
             case EmailChannel():
                 return await self._email_sender().send(channel, composed)
             case CommandChannel():
                 return await run_command(channel, composed)
+
+    async def _user_of(self, message: Message) -> str | None:
+        """Return the user whose key signs a message to a URL of its schedules; None if they have no user.
+
+        A message about schedules of several users is signed as if they were one: no single user has that key.
+        """
+        names = {notice.identity for notice in message.notices}
+        users = {user_of(state.job) for state in await self._store.cases(self._namespace, sorted(names))}
+        return "\n".join(sorted(users)) or None
 
     def _email_sender(self) -> "EmailSender":
         """Return the sender of e-mails; it is imported with the first one, because it takes memory."""

@@ -12,7 +12,7 @@ from kron.core.plan.record import NoticeEvent, NoticeRecord
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.client import ConnectTimeoutError, EgressError, HttpClient, request_of, target_of
 from kron.launchers.http.egress import EgressPolicy
-from kron.launchers.http.launcher import RequestTemplate, result_of, signed
+from kron.launchers.http.launcher import RequestTemplate, result_of, signed, signing_key_of
 from kron.ports import Clock
 
 # How long a connection and a whole request may take, in seconds.
@@ -35,12 +35,18 @@ class WebhookSender:
         self._secret = secret
         self._client = HttpClient(egress=egress)
 
-    async def post(self, channel: WebhookChannel, message: Composed, owner: str) -> DeliveryResult:
-        """Post a message of an owner; with a secret the request is signed as a start is."""
+    async def post(
+        self, channel: WebhookChannel, message: Composed, owner: str, *, user_id: str | None
+    ) -> DeliveryResult:
+        """Post a message of an owner; with a secret the request is signed as a start is, with a user's key.
+
+        Messages to channels of the operator are of no user: the secret itself signs them.
+        """
         body = json.dumps(body_of(channel, message)).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": message.id, ID_HEADER: message.id}
         if self._secret is not None:
-            headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
+            key = signing_key_of(self._secret, user_id)
+            headers |= signed(key, body, now=int(self._clock.now().timestamp()))
         return await self._request("POST", channel.address, headers, body, owner)
 
     async def ping(self, notice: NoticeRecord) -> DeliveryResult:
