@@ -15,6 +15,7 @@ from kron.app.notify.sender import BACKOFF, MAX_READ, MAX_SENDING, NotifyOptions
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
+from kron.core.errors import StoreUnavailableError
 from kron.core.job.job import Job
 from kron.core.plan.notice import NOTICE_CODES
 from kron.core.plan.outbox import SendLimits
@@ -597,3 +598,22 @@ async def test_a_refusal_that_quotes_its_path_is_recorded_without_it(stage: Stag
         await stage.write(a_notice())
         (notice,) = await stage.ended()
     assert notice.error == f"{sink.url}/*** answered 404 Not Found: no ***, no ***"
+
+
+async def test_after_a_failure_of_the_store_the_outbox_is_not_read_again_at_once(stage: Stage) -> None:
+    reads, store = 0, stage.store
+    assert isinstance(store, OutboxStore)
+
+    async def fail() -> None:
+        nonlocal reads
+        reads += 1
+        store.after_read = fail
+        raise StoreUnavailableError("The store cannot be used: it is away")
+
+    store.after_read = fail
+    async with stage.sending():
+        await until(lambda: reads)
+        await asyncio.sleep(0.5)
+        # The worker may call for it once more; without a pause it is read hundreds of times.
+        assert reads <= 3
+        store.after_read = None
