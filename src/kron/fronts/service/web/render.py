@@ -187,16 +187,20 @@ async def rendered(template: str, now: int, code: int = 200, **values: object) -
 
     It is rendered in a thread: that takes milliseconds, which the event loop of a worker cannot spare.
     """
+    known = {"now": rfc3339(now // 1000), **_of_caller(), **values}
+    return page(await asyncio.to_thread(render, template, **known), code)
+
+
+def _of_caller() -> dict[str, object]:
+    """Return what every page says of the current caller: who it is, and what it is offered."""
     caller = current_caller()
-    known = {
-        "now": rfc3339(now // 1000),
+    return {
         "user": signed_in(),
         "has_token": caller.has_token,
         "may_run": caller.may(TokenScope.RUN),
         "may_write": caller.may(TokenScope.WRITE),
         "may_admin": caller.may(TokenScope.ADMIN),
     }
-    return page(await asyncio.to_thread(render, template, **known, **values), code)
 
 
 def signed_in() -> str | None:
@@ -237,7 +241,7 @@ def for_browsers(
         if not _wants_page(request, app):
             return problem
         document = json.loads(bytes(problem.body))
-        return page(render("error.html", problem=document), problem.status_code)
+        return page(render("error.html", problem=document, **_of_caller()), problem.status_code)
 
     return answered
 
