@@ -227,5 +227,5 @@ def test_the_api_gives_the_output_and_says_why_there_is_none(service: tuple[http
 def test_a_search_of_a_large_output_says_how_much_was_searched(service: tuple[httpx.Client, Path]) -> None:
     client, _ = service
     path = started(client, "large", "yes ab | head -c 15000000", max_output=16 << 20)
-    shown(client, path, "Download")
+    shown(client, path, "success</span>")
     assert "among the first" in client.get(f"{path}&find=b").text
