@@ -52,6 +52,7 @@ def test_a_small_source_has_the_figures_counted_by_hand(source: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_source_keeps_its_goals() -> None:
     assert not [figure for figure in figures_of(ROOT / "src" / "kron") if figure.missed]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import mostly_slow
 from tools.mutation import ROOMS, SOURCE, CoverageMap, Mutant, Scratch, files_of, mutants_of, sample_of
 from tools.mutation_operators import Mutator
 from tools.mutation_sql import sql_mutations
@@ -82,7 +83,7 @@ def test_a_statement_of_sql_is_changed_and_neither_its_comment_nor_an_assignment
     ]
 
 
-@pytest.mark.parametrize("path", ["app/backfill.py", "stores/sql/postgres/statements.sql"])
+@pytest.mark.parametrize("path", mostly_slow(["app/backfill.py", "stores/sql/postgres/statements.sql"]))
 def test_every_mutant_has_its_own_name_and_changes_its_file(path: str) -> None:
     mutants, text = mutants_of(path), (SOURCE / path).read_bytes()
     assert len({mutant.key for mutant in mutants}) == len(mutants) > 0

@@ -16,6 +16,7 @@ import pytest
 from kron.cli.main import BAD, GOOD, run
 from kron.cli.support.job_file import load_jobs
 from kron.core.job.load import load_of
+from tests.tiers import mostly_slow
 from tests.waiting import awaited
 
 KRON = Path(sys.executable).with_name("kron")
@@ -327,7 +328,7 @@ def on_terminal(columns: int, *arguments: str) -> bytes:
     return received
 
 
-@pytest.mark.parametrize(("columns", "widest"), [(60, 79), (80, 79), (120, 119), (200, 119)])
+@pytest.mark.parametrize(("columns", "widest"), mostly_slow([(60, 79), (80, 79), (120, 119), (200, 119)]))
 def test_the_chart_fits_the_terminal(columns: int, widest: int) -> None:
     received = on_terminal(columns, "simulate", str(FLEET), *DAY)
     text = received.rpartition(b"\r ")[2].decode()

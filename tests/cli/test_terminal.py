@@ -12,6 +12,7 @@ from kron.cli.app import COMMANDS, GROUPS, OTHER, names, sections
 from kron.cli.main import BAD, GOOD, NO, run
 from tests.cli.history import fill, last_hour
 from tests.cli.pseudo_terminal import on_terminal
+from tests.tiers import mostly_slow
 from tests.waiting import wait_for
 
 STORE = ["--store", "sqlite:///kron.db"]
@@ -61,7 +62,8 @@ def test_a_pipe_gets_the_same_table_without_colours_in_utc(
 
 
 @pytest.mark.parametrize(
-    ("option", "variables"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})]
+    ("option", "variables"),
+    mostly_slow([(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})]),
 )
 def test_colours_can_be_turned_off(option: list[str], variables: dict[str, str], tmp_path: Path) -> None:
     fill(tmp_path / "kron.db", {"mail": "no"}, hours=1)

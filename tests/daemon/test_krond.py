@@ -285,6 +285,7 @@ def test_jobs_are_applied_exported_and_followed_over_the_socket(krond: Krond, tm
     assert follower.returncode == 1
 
 
+@pytest.mark.slow
 def test_files_with_problems_are_named_with_their_lines(tmp_path: Path) -> None:
     krond = Krond(tmp_path)
     krond.write("good.yaml", '{identity: good, schedule: "0 0 * * *", command: "true"}')

@@ -211,6 +211,7 @@ SEVERAL = (
 )
 
 
+@pytest.mark.slow
 def test_state_in_memory_of_a_server_with_several_processes_says_that_each_starts_every_job(
     tmp_path: Path,
 ) -> None:

@@ -96,7 +96,7 @@ async def check_one_record_each(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
-@pytest.mark.parametrize("by", mostly_slow(JUMPS, fast=2), ids=str)
+@pytest.mark.parametrize("by", mostly_slow(JUMPS), ids=str)
 @pytest.mark.parametrize("at", [500 * MILLISECOND, 0 * SECOND], ids=["between periods", "when they are due"])
 async def test_a_jump_starts_nothing_twice_and_costs_little(
     rig: Rig, by: timedelta, back: bool, at: timedelta

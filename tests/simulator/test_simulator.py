@@ -65,7 +65,7 @@ def test_every_story_is_lawful(first: int) -> None:
         assert verdict.lawful, str(verdict)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(ON_DISK, fast=2))
+@pytest.mark.parametrize("seed", mostly_slow(ON_DISK))
 def test_stories_are_lawful_on_disk(seed: int, tmp_path: Path) -> None:
     verdict = simulate(seed, folder=tmp_path)
     assert verdict.lawful, str(verdict)

@@ -22,6 +22,7 @@ from kron.testing import Chance, Fault, FaultyStore, Injected, ScriptedLauncher,
 from kron.testing.faulty_store import CALLS, ENGINE_CALLS
 from kron.testing.store_contract import NOW, SPACE, a_job
 from tests.engine_world import with_policy
+from tests.tiers import mostly_slow
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 NOON_S = int(NOON.timestamp())
@@ -211,7 +212,7 @@ async def story(
     return runs, launcher.effects
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), fast=10))
 async def test_whatever_a_seed_does_to_the_store_every_period_runs_once(
     clock: SimulatedClock, seed: int
 ) -> None:

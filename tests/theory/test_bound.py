@@ -128,6 +128,7 @@ def test_a_larger_b_needs_a_smaller_a() -> None:
 # --- negative times ---
 
 
+@pytest.mark.slow
 def test_before_time_zero_a_promise_grows_stricter() -> None:
     """|t| shrinks towards zero: an obligation since t = -255 is due again at t = 0, and sooner."""
     task = Task("a", "* * * * *", 0)

@@ -32,6 +32,7 @@ from kron.core.cron.field import (
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InvalidCronExpressionError
 from tests.strategies import law, strict_expressions
+from tests.tiers import mostly_slow
 
 BOTH_DIALECTS = [
     ("* * * * *", "Every minute"),
@@ -511,7 +512,7 @@ def texts(dialect: str, number: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("dialect", ["posix", "extended"])
+@pytest.mark.parametrize("dialect", mostly_slow(["posix", "extended"]))
 def test_one_sentence_has_one_meaning(dialect: str) -> None:
     by_sentence, by_value = defaultdict(set), defaultdict(set)
     for text in texts(dialect, 6000):

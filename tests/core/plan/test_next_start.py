@@ -169,6 +169,7 @@ def test_the_next_start_is_the_one_that_the_engine_makes(
 @given(
     document=constraints(), start=st.integers(0, 400 * DAY), zone=st.sampled_from(["UTC", "Europe/Berlin"])
 )
+@pytest.mark.slow
 def test_the_first_allowed_instant_is_that_of_a_search_by_minutes(
     document: dict[str, Any], start: int, zone: str
 ) -> None:

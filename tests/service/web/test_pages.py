@@ -14,6 +14,7 @@ import pytest
 from kron.fronts.service.web.render import INSTANT
 from tests.service.server import serving
 from tests.service.webpage import Webpage
+from tests.tiers import mostly_slow
 from tests.waiting import wait_for
 
 WORK = {"workflow_id": "wf", "version": 3, "user_id": "ann"}
@@ -197,7 +198,7 @@ def test_schedules_are_filtered_by_tag_owner_zone_and_launcher_and_counted(clien
         assert f"Schedules {len(expected)} found" in page.text
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", mostly_slow(HOSTILE, fast=3))
 def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Client, name: str) -> None:
     added(client, name)
     page = page_of(client, "/", search=name)
