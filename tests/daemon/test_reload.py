@@ -64,7 +64,7 @@ def test_a_pipe_among_the_files_stops_no_other(tmp_path: Path) -> None:
     # Its reading would wait for a writer.
     os.mkfifo(tmp_path / "b.yaml")
     loaded = load([str(tmp_path)])
-    assert [job.identity for job in loaded.all_jobs] == ["a"]
+    assert [job.identity for found in loaded.jobs.values() for job in found] == ["a"]
     assert loaded.problems == {str(tmp_path / "b.yaml"): [f"{tmp_path / 'b.yaml'}: {NO_FILE}"]}
 
 

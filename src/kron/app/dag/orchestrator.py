@@ -37,7 +37,6 @@ MAX_TRIES = 100
 NOT_TASKS = frozenset({"workflow", "dag"})
 # Ends the name of a kind whose executions are reported over HTTP, which tasks of DAGs cannot be.
 REPORTS = ":reports"
-TRIGGERS = ("manual", "scheduled")
 StoredReader = Callable[[str], LauncherSettings]
 
 

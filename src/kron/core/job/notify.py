@@ -257,10 +257,6 @@ class NotifyRules:
     late_ms: int
     heartbeat: str | None
 
-    def wants(self, event: NotifyEvent) -> bool:
-        """Say whether an event is sent anywhere."""
-        return bool(self.to) and event in self.on
-
 
 def rules_in_force(own: Notify, default: Notify) -> NotifyRules | None:
     """Return the rules of a job that defines `own`, by default `default`; None if nothing is ever sent."""

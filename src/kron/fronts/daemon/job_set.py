@@ -51,11 +51,6 @@ class LoadedJobs:
         """Return a file with the line of its n-th job."""
         return f"{file}:{self.lines[file](number)}" if file in self.lines else file
 
-    @property
-    def all_jobs(self) -> list[Job]:
-        """Return the jobs of every file."""
-        return [job for jobs in self.jobs.values() for job in jobs]
-
 
 # Reads all files again.
 Load = Callable[[], LoadedJobs]

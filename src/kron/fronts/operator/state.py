@@ -35,7 +35,6 @@ RUN_FIELDS = (
     "nominal_time", "fire_time", "status", "reason", "created_at", "epoch", "due_at", "is_open", "kind",
     "attempt", "token", "started_at", "ended_at", "result", "error", "run_id", "acked",
 )  # fmt: skip
-RANGE_FIELDS = RangeRecord._fields[1:]
 
 
 class UnreadableStateError(StoreError):

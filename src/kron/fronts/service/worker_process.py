@@ -24,8 +24,6 @@ _log = logging.getLogger("kron.service")
 ANSWER_S = 2.0
 # Unsent bytes from which on wakes are dropped, and the longest line: the metrics of a worker.
 MAX_UNSENT, MAX_LINE = 65_536, 1 << 24
-# How long a worker that was told to end at once may take, in seconds.
-KILL_S = 5.0
 # Linux: the signal that a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
 # The exit codes of a worker that failed, and of one whose API is gone.

@@ -294,7 +294,6 @@ class Area(NamedTuple):
 
     path: str
     peak: int
-    peak_x: float
     title: str
     width: str = ""
     peak_at: str | None = None
@@ -499,13 +498,13 @@ def area_of(counts: Mapping[int, int], view: View) -> Area:
     """Return the starts in each column as an area."""
     peak = max(counts.values(), default=0)
     if not peak:
-        return Area("", 0, 0.0, "no starts")
+        return Area("", 0, "no starts")
     at = view.start + min(column for column in counts if counts[column] == peak) * view.width
     heights = [round(100 - 100 * counts.get(column, 0) / peak, 1) for column in range(view.columns)]
     path = "M0 100" + "".join(f"V{height:g}h1" for height in heights) + "V100z"
     width, peak_at = _length(view.width), rfc3339(at // 1000)
     words = f"peak: {peak:,} {'start' if peak == 1 else 'starts'} in {width} from {peak_at}"
-    return Area(path, peak, view.x(at), words, width, peak_at)
+    return Area(path, peak, words, width, peak_at)
 
 
 def _length(milliseconds: int) -> str:
