@@ -11,8 +11,7 @@ from zlib import crc32
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.query import FROM_START, PruneBounds, PrunedBatch
 from kron.core.plan.record import ClockEvent, IncidentKind, IncidentRecord
-from kron.core.plan.step import MILLISECOND
-from kron.core.time.instant import milliseconds_of
+from kron.core.time.instant import MILLISECOND, milliseconds_of
 from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal
 from kron.runtime.engine import Engine

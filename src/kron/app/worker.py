@@ -15,8 +15,8 @@ from kron.app.retention import DEFAULT_POLICY, RetentionLoop, RetentionPolicy
 from kron.clocks.system import SystemClock
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.job.notify import Notify
-from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
-from kron.core.time.instant import EPOCH
+from kron.core.plan.step import DEFAULT_LIMITS, Limits
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
 from kron.runtime.clock_watch import sentence_of
 from kron.runtime.engine import Engine

@@ -1,17 +1,14 @@
 """What every launcher does with a launch: check its lease, describe the start, report on it."""
 
-from datetime import timedelta
-
 from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens
-from kron.core.time.instant import EPOCH, rfc3339
+from kron.core.time.instant import EPOCH, MILLISECOND, rfc3339
 from kron.launchers.backoff import sleep_for
 from kron.launchers.spec import MAX_CACHED, InvalidLauncherError, LauncherSettings, launcher_document
 from kron.ports import Clock
 
-MILLISECOND = timedelta(milliseconds=1)
 # How long a launch with a lapsed lease waits before it checks again; a renewal takes longer.
 LAPSED_S = 0.25
 # How much of an error a report keeps; the rest belongs in the log.

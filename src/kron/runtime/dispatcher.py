@@ -9,9 +9,9 @@ from math import inf
 from kron.core.errors import StoreError
 from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, needs_earlier
-from kron.core.plan.step import MILLISECOND, Change, JobState, WriteResult, WriteScope
+from kron.core.plan.step import Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
-from kron.core.time.instant import EPOCH
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.ports import Clock, EngineStore, Journal, Launcher, ReportSink
 from kron.runtime.recovery import confirm_changes
 

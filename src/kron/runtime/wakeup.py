@@ -9,11 +9,9 @@ from datetime import timedelta
 from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.pace import Pace
 from kron.core.plan.step import Change, Limits
-from kron.core.time.instant import EPOCH
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.core.time.steady import JUMP_MS, ClockState, Judgement, Reading
 from kron.ports import Clock
-
-MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)

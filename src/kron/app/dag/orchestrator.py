@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
 from typing import NoReturn
@@ -21,14 +20,13 @@ from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of
 from kron.core.dag.record import DagChange, DagRun, DagRunStatus, DagState, DagTaskStatus
 from kron.core.errors import Problem, quoted
 from kron.core.fields import text_fault
-from kron.core.time.instant import EPOCH, instant_text
+from kron.core.time.instant import EPOCH, MILLISECOND, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
 from kron.dag_ports import DEFAULT_USER, DagStore, WorkflowStore
 from kron.launchers.spec import SEALED, InvalidLauncherError, LauncherSettings
 from kron.ports import Clock
 
-MILLISECOND = timedelta(milliseconds=1)
 # Tasks that the open runs of one user may have in all, where open runs are limited.
 MAX_OPEN_TASKS = 100_000
 # Tries of a change by hand while workers write to the same run.

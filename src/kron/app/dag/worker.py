@@ -34,7 +34,7 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import DataInterval, Launch, LeaseStatus, Payload, RunEvent, RunReport
-from kron.core.time.instant import EPOCH, instant_text
+from kron.core.time.instant import EPOCH, MILLISECOND, instant_text
 from kron.core.time.steady import ClockState, Reading
 from kron.dag_ports import DagClaimRequest, DagLease, DagStore
 from kron.launchers.backoff import Backoff
@@ -47,7 +47,6 @@ from kron.launchers.spec import LauncherConfig, LauncherContext, LauncherSetting
 from kron.ports import Clock, Launcher
 
 _log = logging.getLogger("kron.dag")
-MILLISECOND = timedelta(milliseconds=1)
 LEASE = timedelta(seconds=30)
 # How long the tasks of other workers, and starts by other processes, may stay unseen.
 TICK = timedelta(seconds=1)

@@ -20,11 +20,10 @@ from kron.cli.support.terminal import Cell, Display, NoColor, Utc, progress, say
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import DagRunStatus
 from kron.core.time.duration import parse_duration
-from kron.core.time.instant import instant_text
+from kron.core.time.instant import MILLISECOND, instant_text
 from kron.fronts.dag.runtime import DagRuntime, put_next
 
 T = TypeVar("T")
-MILLISECOND = timedelta(milliseconds=1)
 # How many slots of a dry run are listed, and how wide a progress bar is.
 MAX_LISTED, BAR = 50, 30
 DagName = Annotated[str, typer.Argument(metavar="DAG", help="Name of the DAG.")]

@@ -11,6 +11,7 @@ from kron.core.choice import Choice
 from kron.core.dag.contract import DagError
 from kron.core.errors import Problem
 from kron.core.fields import FieldReader, FieldTable, parse_text, row, table_of
+from kron.core.time.instant import MILLISECOND
 from kron.core.value_types import DURATION, FLAG, NAME_TEXT, choice, names_of, nullable, whole_number
 from kron.core.workflow import InvalidWorkflowError, read_workflow
 
@@ -19,7 +20,6 @@ MAX_RETRIES, MAX_TASKS = 1_000, 100_000
 MAX_RESULT = 65_536
 # How many definitions are kept read; a published version never changes.
 MAX_CACHED = 256
-MILLISECOND = timedelta(milliseconds=1)
 # Fields of a node that every type of task has; all others belong to its executor.
 NODE = frozenset({"id", "type", "dependsOn"})
 PYTHON, FUNCTION, ARGUMENTS = "python", "function", "arguments"

@@ -20,6 +20,7 @@ from kron.core.fields import (
     table_of,
 )
 from kron.core.redaction import HIDDEN
+from kron.core.time.instant import MILLISECOND
 from kron.core.value_types import DURATION, nullable
 
 Value = TypeVar("Value")
@@ -267,7 +268,7 @@ def rules_in_force(own: Notify, default: Notify) -> NotifyRules | None:
     return NotifyRules(
         to=to,
         on=frozenset(_first((own.on, default.on), NOTIFIED)),
-        late_ms=_first((own.late_after, default.late_after), LATE_AFTER) // timedelta(milliseconds=1),
+        late_ms=_first((own.late_after, default.late_after), LATE_AFTER) // MILLISECOND,
         heartbeat=heartbeat,
     )
 

@@ -39,9 +39,8 @@ from kron.core.plan.report import Traits
 from kron.core.plan.why import Explanation, PeriodHistory, why
 from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration, parse_duration
-from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.core.time.instant import MILLISECOND, EpochSeconds, rfc3339
 
-MILLISECOND = timedelta(milliseconds=1)
 # Values that may be written without JSON: a deadline or a retry delay of `none` is no deadline, no retry.
 NONE_FIELDS = ("deadline", "retry_delay", "run_timeout", "pause_after_failures")
 

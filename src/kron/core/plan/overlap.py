@@ -4,7 +4,8 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import Overlap
 from kron.core.job.verdict import SETTLED, Settle, Stage, Start, Wait, overlap_verdict, stage_of
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.core.plan.step import MILLISECOND, JobStep
+from kron.core.plan.step import JobStep
+from kron.core.time.instant import MILLISECOND
 
 REQUESTED = frozenset({Reason.ASKED, Reason.BOOT})
 # Runs that the deadline does not apply to: they were delayed by a policy, or requested.

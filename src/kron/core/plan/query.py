@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from kron.core.job.profile import Retention
 from kron.core.plan.record import AuditRecord, JobRecord, RunStatus
-
-MILLISECOND = timedelta(milliseconds=1)
+from kron.core.time.instant import MILLISECOND
 
 
 class JobFilter(NamedTuple):

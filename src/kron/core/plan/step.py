@@ -28,9 +28,8 @@ from kron.core.plan.record import (
     key_of,
 )
 from kron.core.plan.report import RunReport, Traits
-from kron.core.time.instant import LAST_SECOND, EpochSeconds
+from kron.core.time.instant import LAST_SECOND, MILLISECOND, EpochSeconds
 
-MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_TRAITS = Traits()
 NO_DEFINITIONS: Mapping[int, str] = {}
 NO_PREDECESSORS: Mapping[int, "Predecessor"] = {}

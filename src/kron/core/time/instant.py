@@ -10,7 +10,7 @@ EpochSeconds: TypeAlias = int
 
 DAY = 86_400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
+SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 
 # The calendar is datetime's: its first and its last second, in UTC.
 FIRST_SECOND: EpochSeconds = (datetime.min.replace(tzinfo=UTC) - EPOCH) // SECOND

@@ -10,8 +10,8 @@ from kron.app.worker import NoticeSender, Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.fields import identity_fault
-from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
-from kron.core.time.instant import EPOCH
+from kron.core.plan.step import DEFAULT_LIMITS, Limits
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.fronts.embed.store_source import State
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Clock, Journal, Store

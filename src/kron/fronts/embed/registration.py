@@ -24,8 +24,8 @@ from kron.core.task.errors import (
     ScheduleDuplicateTaskError,
 )
 from kron.core.task.task import TaskConfig
+from kron.core.time.instant import MILLISECOND
 
-MILLISECOND = timedelta(milliseconds=1)
 PARTS = 4
 # Longer ones cannot be written as a duration; one that ends after the calendar is accepted.
 MAX_DELAY = timedelta(days=timedelta.max.days)

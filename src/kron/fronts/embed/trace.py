@@ -10,8 +10,8 @@ from itertools import count
 from typing import NamedTuple, Protocol, TextIO
 
 from kron.core.errors import ConflictError, StoreError
-from kron.core.plan.step import MILLISECOND
 from kron.core.task.errors import SchedulerFailedError
+from kron.core.time.instant import MILLISECOND
 from kron.ports import Journal
 from kron.runtime.journal import TraceJournal
 

@@ -16,8 +16,8 @@ from itertools import islice
 from kron.core.errors import InputError, KronError, StoreUnavailableError
 from kron.core.plan.record import EpochRecord, JobRecord, RangeRecord, ReopenedRecord, RunRecord
 from kron.core.plan.rewind import NOTHING, Recorded
-from kron.core.plan.step import MILLISECOND, Change, Rewind
-from kron.core.time.instant import EPOCH
+from kron.core.plan.step import Change, Rewind
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.fronts.operator.state import Book
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.kubernetes.spec import settings_of

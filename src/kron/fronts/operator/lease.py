@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreUnavailableError
 from kron.core.plan.incident import EXPIRED, STOPPED
-from kron.core.plan.step import MILLISECOND, Predecessor
-from kron.core.time.instant import EPOCH
+from kron.core.plan.step import Predecessor
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.launchers.kubernetes.api import LEASES, ApiClient, ApiError, ApiUnavailableError, Document
 from kron.ports import Clock
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from uuid import uuid4
@@ -25,7 +24,7 @@ from kron.core.plan.record import AuditRecord, JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import Change, JobState
-from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
+from kron.core.time.instant import EPOCH, MILLISECOND, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.dag_ports import DagStore, WorkflowStore
 from kron.fronts.service.auth.audit import deployment_entry
@@ -55,7 +54,6 @@ from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find
 from kron.ports import Clock, Store
 
 NAMESPACE = "service"
-MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_RULES = Rules()
 # Schedules read at once.
 PAGE = 100

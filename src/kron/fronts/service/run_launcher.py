@@ -21,12 +21,12 @@ from kron.core.fields import identity_fault, parse_instant, parse_name
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import DataInterval, Launch, RunEvent, RunReport
-from kron.core.time.instant import EPOCH, EpochSeconds
+from kron.core.time.instant import EPOCH, MILLISECOND, EpochSeconds
 from kron.core.workflow import StartRequest
 from kron.dag_ports import IdempotencyLog
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.errors import LaunchFailedError, NoRunnerError
-from kron.fronts.service.registrar import MILLISECOND, Registrar
+from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import Feedback, take_feedback
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, WorkflowLauncher

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kron.core.errors import InputError, StoreUnavailableError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent
-from kron.core.time.instant import EPOCH
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.delivery import (
     DEFAULT_BACKOFF,
@@ -41,7 +41,7 @@ from kron.launchers.kubernetes.manifest import (
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
 from kron.launchers.kubernetes.spec import TRAITS, KubernetesSettings, settings_of
-from kron.launchers.launch import MILLISECOND, check_lease, report_of, tenant_of
+from kron.launchers.launch import check_lease, report_of, tenant_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")

@@ -24,8 +24,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import CodeType, FrameType
 
-from kron.core.plan.step import MILLISECOND
-from kron.core.time.instant import EPOCH
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.testing.clock import SimulatedClock
 from kron.testing.simulator.compute import ComputeModel
 from kron.theory import Event, Header, Kind, Position, TaskList, Trace

@@ -12,9 +12,8 @@ from typing import Any
 
 from kron.core.errors import InputError, KronError
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
-from kron.core.plan.step import MILLISECOND
 from kron.core.task.errors import SchedulerAlreadyActiveError
-from kron.core.time.instant import EPOCH
+from kron.core.time.instant import EPOCH, MILLISECOND
 from kron.fronts.embed.scheduler import Scheduler
 from kron.stores.sqlite.file import MEMORY
 from kron.testing.crash import kill, trace

@@ -17,7 +17,7 @@ from kron.core.dag.contract import DagError
 from kron.core.dag.definition import DagDefinition, definition_of
 from kron.core.dag.record import RUN_ENDS, DagAttempt, DagRun, DagState, DagTaskStatus
 from kron.core.errors import InputError
-from kron.core.time.instant import instant_text
+from kron.core.time.instant import MILLISECOND, instant_text
 from kron.core.value_types import DURATION
 from kron.fronts.service.dags import MAX_SLOTS, TenantDags
 from kron.fronts.service.registrar import Registrar
@@ -397,7 +397,7 @@ def _catchup_of(name: str, fields: Mapping[str, str]) -> CatchupTriggerRequest:
         dag_id=name,
         range_start_logical_date=fields.get("from", ""),
         range_end_logical_date=fields.get("to", ""),
-        slot_interval_ms=every // timedelta(milliseconds=1),
+        slot_interval_ms=every // MILLISECOND,
         max_slots=MAX_SLOTS,
     )
 
