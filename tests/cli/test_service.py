@@ -151,7 +151,7 @@ def test_many_are_stored_batch_by_batch_and_a_wrong_line_is_named(kron: Kron) ->
     lines = [json.dumps({"schedule_id": f"s{n}", "cron_expr": "0 0 1 1 *", "timezone": "UTC",
                          "launcher": {"kind": "log"}}) for n in range(1_500)]  # fmt: skip
     Path("good.jsonl").write_text("\n\n".join(lines))
-    assert kron("schedules", "bulk", "good.jsonl") == (GOOD, "stored 1500 schedules\n", "")
+    assert kron("schedules", "bulk", "good.jsonl") == (GOOD, "stored 1,500 schedules\n", "")
     again = [line.replace("0 0", "0 9") for line in lines]
     Path("bad.jsonl").write_text("\n".join([*again[:1_200], "{", *again[1_200:]]))
     code, output, errors = kron("schedules", "bulk", "bad.jsonl")
@@ -262,7 +262,7 @@ def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
         )
         os.close(slave)
         drawn = reading.result()
-    assert (done.returncode, done.stdout) == (GOOD, "stored 3000 schedules\n")
+    assert (done.returncode, done.stdout) == (GOOD, "stored 3,000 schedules\n")
     assert "schedules" in drawn
     assert "/s" in drawn
 

@@ -7,6 +7,7 @@ from kron.core.plan import resume_preview
 from kron.core.plan.report import Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_change
 from kron.core.plan.step import Change, JobState
+from kron.core.wording import counted
 
 # Previews of one request that changes many jobs; each may plan a thousand periods.
 MAX_PREVIEWED = 500
@@ -47,10 +48,9 @@ def effect_text(view: Mapping[str, object]) -> str:
     """Return in words how many runs start and wait, and how many periods are dropped, by reason."""
     starts, waiting, dropped = view["would_start"], view["would_wait"], view["would_drop"]
     assert isinstance(starts, int) and isinstance(waiting, int) and isinstance(dropped, Mapping)  # noqa: PT018
-    parts = [f"{starts:,} {'run' if starts == 1 else 'runs'} would start"]
+    parts = [f"{counted(starts, 'run')} would start"]
     if waiting:
         parts.append(f"{waiting:,} would wait")
     for reason, periods in sorted(dropped.items()):
-        word = "period" if periods == 1 else "periods"
-        parts.append(f"{periods:,} {word} would be dropped ({reason})")
+        parts.append(f"{counted(periods, 'period')} would be dropped ({reason})")
     return ", ".join(parts)

@@ -195,7 +195,7 @@ def _load(place: StateFolder, sources: Sources, *, at_boot: bool) -> int:
 def _check(sources: Sources) -> int:
     """Read the files, print every problem, and say how many jobs they have."""
     from kron.cli.support.job_folder import load
-    from kron.cli.support.table import counted
+    from kron.core.wording import counted
     from kron.fronts.daemon.job_set import definitions_of
 
     loaded = load(sources.paths, sources.crontabs)

@@ -12,9 +12,9 @@ from kron.cli.main import GOOD
 from kron.cli.support.client import Server, StoreUrl, Target, request
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import STDIN
-from kron.cli.support.table import counted
 from kron.cli.support.terminal import say, show_json
 from kron.core.errors import UnreadableFileError
+from kron.core.wording import counted
 from kron.fronts.service.bulk import BATCH
 from kron.fronts.service.client import ServiceClient
 from kron.fronts.service.documents import Document

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.support.interval import counted
 from kron.cli.support.option import parse_instant, whole_number
 from kron.cli.support.terminal import say, show_json
 from kron.core.cron.schedule import UTC as UTC_ZONE
 from kron.core.errors import InvalidOptionError, one_line
 from kron.core.job.job import Job
 from kron.core.time.instant import datetime_of, rfc3339
+from kron.core.wording import counted
 from kron.testing.chaos_report import ChaosReport
 
 DEFAULT_YEARS, MAX_YEARS = 1.0, 1_000.0

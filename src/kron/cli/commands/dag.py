@@ -15,12 +15,12 @@ from kron.cli.support.client import Limit
 from kron.cli.support.dag_client import DagClient, DagServer, dag_call, store_url_of
 from kron.cli.support.dag_file import COLORS, DagFile, Date, Input, dags_in, input_of, now_text
 from kron.cli.support.option import AsJson, StoreUrl, one_of, whole_number
-from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Display, NoColor, Utc, progress, say, show_json
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import DagRunStatus
 from kron.core.time.duration import parse_duration
 from kron.core.time.instant import MILLISECOND, instant_text
+from kron.core.wording import counted
 from kron.fronts.dag.runtime import DagRuntime, put_next
 
 T = TypeVar("T")

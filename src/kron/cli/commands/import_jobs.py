@@ -14,7 +14,7 @@ from kron.cli.support.job_file import parse_documents
 from kron.cli.support.option import AsJson, From, System, offer, parse_instant, zones
 from kron.cli.support.read import MAX_CRONTAB, MAX_JOBS, STDIN, check_once, has_user_column, read_text
 from kron.cli.support.source import Source
-from kron.cli.support.table import both_times, counted
+from kron.cli.support.table import both_times
 from kron.cli.support.terminal import say, show_json
 from kron.clocks.host_zone import host_timezone
 from kron.clocks.system import SystemClock
@@ -28,6 +28,7 @@ from kron.core.job.from_crontab import (
 )
 from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
 from kron.core.time.zone import zone_of
+from kron.core.wording import counted
 
 Files = Annotated[
     list[str], typer.Argument(metavar="CRONTAB...", help="Crontabs to import; - is standard input.")

@@ -36,6 +36,7 @@ from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, f
 from kron.core.lint.lint import LintContext, lint_entries, lint_job, lint_name, lint_policy, lint_schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.core.time.zone import zone_of
+from kron.core.wording import counted
 
 Sources = Annotated[
     list[str] | None,
@@ -45,6 +46,8 @@ Sources = Annotated[
 LineOf: TypeAlias = Callable[[str], int]
 # Fields of a job with a fixed set of values.
 CHOICES = {"dialect": DIALECTS, "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
+# Severities that have no regular plural.
+PLURAL = {Severity.INFO: "info"}
 
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 for findings of severity info too.")]
 Codes = Annotated[bool, typer.Option("--codes", help="List all codes with their meanings.")]
@@ -232,13 +235,10 @@ def _show(reports: list[LintReport]) -> None:
 
 def _summary(reports: list[LintReport]) -> str:
     counts = Counter(finding.severity for report in reports for finding in report.findings)
-    parts = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
-    schedules = _counted(sum(report.schedules for report in reports), "schedule")
+    severities = [severity for severity in Severity if counts[severity]]
+    parts = [counted(counts[severity], severity, PLURAL.get(severity)) for severity in severities]
+    schedules = counted(sum(report.schedules for report in reports), "schedule")
     return f"{', '.join(parts) or 'no findings'} in {schedules}"
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 or name == Severity.INFO else f"{count} {name}s"
 
 
 def _document(reports: list[LintReport]) -> list[dict[str, object]]:

@@ -20,13 +20,14 @@ from kron.cli.support.option import (
     parse_instant,
 )
 from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
-from kron.cli.support.table import NO_TIME, both_times, counted, preview_entry, preview_row
+from kron.cli.support.table import NO_TIME, both_times, preview_entry, preview_row
 from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.preview import Line, preview
 from kron.core.cron.schedule import Schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
+from kron.core.wording import counted
 
 if TYPE_CHECKING:
     from kron.core.job.decision import Decision

@@ -9,9 +9,9 @@ from kron.cli.commands.schedules import next_start_text
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.option import AsJson
-from kron.cli.support.table import counted
 from kron.cli.support.terminal import Display, Utc, say, show_json
 from kron.core.errors import one_line
+from kron.core.wording import counted
 from kron.fronts.service.client import ServiceClient
 from kron.fronts.service.registrar import SUSPENDED
 from kron.fronts.service.responses import View

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import GOOD, NO
-from kron.cli.support.interval import Days, From, Interval, To, columns, counted, parse_interval
+from kron.cli.support.interval import Days, From, Interval, To, columns, parse_interval
 from kron.cli.support.job_file import load_jobs
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
@@ -26,6 +26,7 @@ from kron.core.job.difference import (
 )
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.core.wording import counted
 
 # How many starts, minutes and jobs are listed; the others are counted.
 MAX_SHOWN = 10

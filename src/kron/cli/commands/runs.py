@@ -20,10 +20,10 @@ from kron.cli.support.client import (
     text,
 )
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
-from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.plan.record import Result, RunStatus
 from kron.core.plan.why import RESULTS
+from kron.core.wording import counted
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.responses import View

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kron.cli.commands.chaos import Chaos, Seed, Years, show_chaos
-from kron.cli.support.interval import Days, From, Interval, To, columns, counted, parse_interval
+from kron.cli.support.interval import Days, From, Interval, To, columns, parse_interval
 from kron.cli.support.job_file import load_jobs
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
@@ -26,6 +26,7 @@ from kron.core.job.load import (
     starts_in,
 )
 from kron.core.time.instant import DAY, EpochSeconds, datetime_of, rfc3339
+from kron.core.wording import counted
 
 FULL, EXTRA = "█", "░"
 EIGHTHS = " ▁▂▃▄▅▆▇█"

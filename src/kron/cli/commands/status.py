@@ -21,10 +21,10 @@ from kron.cli.support.client import (
     text,
 )
 from kron.cli.support.option import AsJson
-from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter
+from kron.core.wording import counted
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE as SERVICE

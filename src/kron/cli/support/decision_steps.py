@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from kron.cli.support.job_file import JobFile
 from kron.cli.support.option import parse_instant
-from kron.cli.support.table import both_times, counted
+from kron.cli.support.table import both_times
 from kron.cli.support.terminal import say, show_json, to_json
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError, check_choice, one_line
@@ -18,6 +18,7 @@ from kron.core.job.policy import FRONT_DEFAULTS, POLICY
 from kron.core.job.verdict import Settle, Start, Verdict, Wait, judge
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
+from kron.core.wording import counted
 
 # How a job file is read: as jobs, or as the schedule documents of a service.
 JOB_FRONT, SERVICE_FRONT = "job", "service"

@@ -73,8 +73,3 @@ def columns() -> int:
     if not sys.stdout.isatty():
         return NARROW
     return min(max(get_terminal_size().columns, NARROW), WIDE)
-
-
-def counted(count: int, name: str) -> str:
-    """Format a count with its noun, e.g. ``1 job`` or ``1,200 jobs``."""
-    return f"{count:,} {name}" + ("" if count == 1 else "s")

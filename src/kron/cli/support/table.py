@@ -49,11 +49,6 @@ def preview_entry(line: Line) -> dict[str, object]:
     }
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Format a count with its noun."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def offset_text(offset: int) -> str:
     """Format an offset as ISO 8601, with seconds only if not zero."""
     sign, rest = ("-", -offset) if offset < 0 else ("+", offset)

@@ -40,6 +40,7 @@ from kron.core.plan.why import Explanation, PeriodHistory, why
 from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration, parse_duration
 from kron.core.time.instant import MILLISECOND, EpochSeconds, rfc3339
+from kron.core.wording import counted
 
 # Values that may be written without JSON: a deadline or a retry delay of `none` is no deadline, no retry.
 NONE_FIELDS = ("deadline", "retry_delay", "run_timeout", "pause_after_failures")
@@ -190,7 +191,7 @@ def other_outcomes(
     assumptions = [*_assumptions(records, recording, other, None, changed)]
     if unlike:
         assumptions.append(
-            f"the records of {unlike} {'period' if unlike == 1 else 'periods'} do not suffice: "
+            f"the records of {counted(unlike, 'period')} do not suffice: "
             "replayed under the job's own definition, they give another outcome"
         )
     moved = [fate for fate in fates if fate.before is not fate.after]
@@ -421,13 +422,13 @@ def _assumptions(
     if assumed:
         length = format_duration(timedelta(milliseconds=recording.assumed.duration or 0))
         count = len(_durations(records.runs))
-        source = f"the median of {count} recorded {'run' if count == 1 else 'runs'}"
+        source = f"the median of {counted(count, 'recorded run')}"
         source = source if count else "no run with a duration is recorded"
         source = "as given" if changed.duration is not None else source
         if assumed == [nominal_time]:
             yield f"its run, which has no recorded duration, takes {length} and succeeds ({source})"
         else:
-            runs = "1 run" if len(assumed) == 1 else f"{len(assumed)} runs"
+            runs = counted(len(assumed), "run")
             yield f"each of {runs} without a recorded duration takes {length} and succeeds ({source})"
     if not records.is_whole or (records.epochs[:1] and records.epochs[0].epoch > 1):
         yield f"the replay starts at {rfc3339(recording.start // 1000)}: older records are not read"

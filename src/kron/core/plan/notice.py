@@ -34,6 +34,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.step import Change
 from kron.core.time.duration import format_duration
+from kron.core.wording import counted
 
 # How many different rules are cached; many jobs share few.
 MAX_RULES = 10_000
@@ -165,11 +166,6 @@ def _notice(identity: str, event: _Event, target: str, now: int) -> NoticeRecord
         event.detail,
         due_at=now,
     )
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def headline(notice: NoticeRecord) -> str:

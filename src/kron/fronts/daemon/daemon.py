@@ -20,9 +20,9 @@ from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InputError, KronError, StoreError
-from kron.core.plan.notice import counted
 from kron.core.plan.step import Change, WriteResult
 from kron.core.time.instant import EPOCH, MILLISECOND
+from kron.core.wording import counted
 from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Reloaded, log_reload
 from kron.fronts.daemon.place import StateFolder
