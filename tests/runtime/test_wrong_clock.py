@@ -12,13 +12,13 @@ import pytest
 from kron.app.query import Query
 from kron.core.errors import OwnedError
 from kron.core.job.job import Job
+from kron.core.plan.cause import DELAYING
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.counterfactual import what_if
 from kron.core.plan.pause import resume
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
 from kron.core.plan.registration import create, edit
 from kron.core.plan.step import Change, WriteResult
-from kron.core.plan.why import DELAYING
 from kron.core.time.instant import EPOCH
 from kron.ports import Store
 from kron.runtime.engine import Engine

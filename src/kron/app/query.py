@@ -14,6 +14,7 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan import why as chain
+from kron.core.plan.cause import clock_sentence
 from kron.core.plan.compiled import compiled_job, last_of_definition
 from kron.core.plan.counterfactual import (
     Counterfactual,
@@ -25,6 +26,7 @@ from kron.core.plan.counterfactual import (
 )
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
+from kron.core.plan.period_history import PeriodHistory, definition_at, span_of
 from kron.core.plan.query import (
     AuditCursor,
     Audited,
@@ -54,7 +56,7 @@ from kron.core.plan.record import (
 from kron.core.plan.report import DataInterval, Traits, data_interval
 from kron.core.plan.step import JobState
 from kron.core.plan.wall_time import resolve_wall_time
-from kron.core.plan.why import Explanation, PeriodHistory, definition_at, schedule_of
+from kron.core.plan.why import Explanation, schedule_of
 from kron.core.shard import shard_of
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
@@ -445,7 +447,7 @@ class Query:
         self, history: PeriodHistory, nominal_time: EpochSeconds, now: int
     ) -> list[IncidentRecord]:
         """Read the incidents from a period's record, or the edit before it, to its end."""
-        since, until = chain.span_of(history, nominal_time, now)
+        since, until = span_of(history, nominal_time, now)
         identity = history.job.identity
         incidents = await self._store.incidents(self._namespace, identity, since=since, until=until)
         for run in history.requested:
@@ -489,7 +491,7 @@ class Query:
         present = next((record for record in records if record.ended_at is None), None)
         if present is None and records and records[0].ended_at is not None:
             present = records[0] if 0 <= self._now() - records[0].ended_at < SHOWN_MS else None
-        return None if present is None else chain.clock_sentence(present)
+        return None if present is None else clock_sentence(present)
 
     async def leases(self) -> list[WorkerLease]:
         """Return the workers with the shards they lease, by owner; expired ones too."""

@@ -19,10 +19,11 @@ from kron.core.plan.counterfactual import (
     recording_of,
     what_if,
 )
+from kron.core.plan.period_history import PeriodHistory
 from kron.core.plan.record import Result, RunRecord
 from kron.core.plan.replay import Execution, replay
 from kron.core.plan.report import RunEvent
-from kron.core.plan.why import PeriodHistory, why
+from kron.core.plan.why import why
 from kron.core.time.instant import seconds_of
 from tests.engine_world import CALLS, SPACE, World, at_once
 from tests.strategies import law

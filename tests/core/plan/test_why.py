@@ -6,10 +6,12 @@ import pytest
 
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome
+from kron.core.plan.cause import OVERDUE
 from kron.core.plan.incident import clock_ahead
+from kron.core.plan.period_history import PeriodHistory
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent
-from kron.core.plan.why import OVERDUE, Explanation, PeriodHistory, why
+from kron.core.plan.why import Explanation, why
 from kron.core.shard import shard_of
 from kron.core.time.instant import rfc3339, seconds_of
 from tests.engine_world import SPACE, World, at_once

@@ -11,6 +11,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.incident import ENGINE, covers, detail_of
 from kron.core.plan.pause import BY_HAND
+from kron.core.plan.period_history import PeriodHistory
 from kron.core.plan.record import (
     AttemptRecord,
     ClockEnding,
@@ -36,7 +37,7 @@ from kron.core.plan.replay import (
     replay,
 )
 from kron.core.plan.report import Traits
-from kron.core.plan.why import Explanation, PeriodHistory, why
+from kron.core.plan.why import Explanation, why
 from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration, parse_duration
 from kron.core.time.instant import MILLISECOND, EpochSeconds, rfc3339

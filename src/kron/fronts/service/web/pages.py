@@ -32,11 +32,11 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.counterfactual import what_if
 from kron.core.plan.next_start import next_start, phase_of_job
 from kron.core.plan.pause import BY_HAND
+from kron.core.plan.period_history import definition_at
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, present_definition
 from kron.core.plan.step import JobState
-from kron.core.plan.why import definition_at
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import (
     UNRESTRICTED,
