@@ -24,7 +24,7 @@ from kron.stores.postgres.connection import rows_of
 from kron.stores.postgres.schema import PostgresSchema, address_of
 from kron.stores.postgres.store import SQL, PostgresStore
 from kron.stores.postgres.watch import PostgresWatch
-from kron.testing.contract.notice import a_notice
+from kron.testing.contract.history import a_notice
 from kron.testing.store_contract import (
     CLEAN,
     NOW,

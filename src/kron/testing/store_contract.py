@@ -7,14 +7,8 @@ A custom store is tested by a subclass that supplies `store`::
         async def store(self): ...
 """
 
-from kron.testing.contract.engine import (
-    ClockContract,
-    IncidentContract,
-    OwnershipContract,
-    SettlementContract,
-    WakeContract,
-)
-from kron.testing.contract.notice import NoticeContract
+from kron.testing.contract.engine import OwnershipContract, SettlementContract, WakeContract
+from kron.testing.contract.history import ClockContract, IncidentContract, NoticeContract
 from kron.testing.contract.pruning import PruningContract
 from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract, TallyContract
 from kron.testing.contract.registry import RecordContract, RegistrationContract
