@@ -6,19 +6,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import NO_TARGET, FairQueue, Share
-from kron.launchers.launch import StartWithheldError, lease_is_lost, may_start, report_of, tenant_of
+from kron.launchers.launch import Attempt, StartWithheldError, lease_is_lost, may_start, report_of, tenant_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 
-Attempt: TypeAlias = tuple[str, int]
 DEFAULT_BACKOFF = Backoff(first_delay=timedelta(milliseconds=500), max_delay=timedelta(seconds=30))
 # How many requests of one tenant are in flight at once; its others wait in order.
 MAX_REQUESTS = 100

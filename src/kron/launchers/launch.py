@@ -1,5 +1,7 @@
 """What every launcher does with a launch: check its lease, describe the start, report on it."""
 
+from typing import TypeAlias
+
 from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
@@ -9,6 +11,8 @@ from kron.launchers.backoff import sleep_for
 from kron.launchers.spec import MAX_CACHED, InvalidLauncherError, LauncherSettings, launcher_document
 from kron.ports import Clock
 
+# The key of a run, and the number of its attempt.
+Attempt: TypeAlias = tuple[str, int]
 # How long a launch with a lapsed lease waits before it checks again; a renewal takes longer.
 LAPSED_S = 0.25
 # How much of an error a report keeps; the rest belongs in the log.

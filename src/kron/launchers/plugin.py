@@ -24,6 +24,7 @@ from kron.launchers.delivery import (
 )
 from kron.launchers.launch import start_arguments, tidy
 from kron.launchers.spec import (
+    NO_LIMITS,
     WORKFLOW_FIELDS,
     WORKFLOW_TABLE,
     InvalidLauncherError,
@@ -39,7 +40,6 @@ NOT_ALLOWED = (
     "is not among the launchers the settings allow (allowed_launchers): add it to them, "
     'or name another launcher, such as {"kind": "log"}'
 )
-NO_LIMITS = LauncherConfig()
 
 
 class PluginStart(NamedTuple):

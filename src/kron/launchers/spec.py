@@ -114,6 +114,10 @@ class LauncherConfig:
         return next((value for value in self.options if isinstance(value, kind)), None) or kind()
 
 
+# A configuration that restricts nothing.
+NO_LIMITS = LauncherConfig()
+
+
 class LauncherContext(NamedTuple):
     """The parts of a worker that its launchers are built from; `secret` signs requests and run tokens."""
 

@@ -18,7 +18,7 @@ from kron.core.workflow import NAME, WorkflowRecord
 from kron.dag_ports import WorkflowStore
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.callback import Callback, CallbackSettings
-from kron.launchers.launch import report_of
+from kron.launchers.launch import Attempt, report_of
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import (
     LauncherContext,
@@ -32,7 +32,6 @@ from kron.launchers.spec import (
 from kron.ports import Clock, Launcher, ReportSink
 
 _log = logging.getLogger("kron.launchers")
-Attempt: TypeAlias = tuple[str, int]
 # A function that a program registers as an executor: it is called with a DAG and the run's metadata.
 Function: TypeAlias = Callable[[Mapping[str, object], Mapping[str, object]], Awaitable[object]]
 # Retries of a failing store before a launch fails.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kron.core.cron.dialect import EXTENDED, FIELD_NAMES, REBOOT, parse_field
+from kron.core.cron.dialect import ANY_IDENTITY, EXTENDED, FIELD_NAMES, REBOOT, parse_field
 from kron.core.errors import FieldParseError
 
 CRON_TZ, TZ = "CRON_TZ", "TZ"
@@ -15,8 +15,6 @@ _VALUE = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^ \t]*))[ \t]*(.*)""", re.DOTAL
 # In a command a backslash and the character after it are a pair; in its input only before a percent sign.
 _PAIR = re.compile(r"\\.|%", re.DOTALL)
 _PERCENT = re.compile(r"\\?%")
-# Whether a word is a valid field does not depend on the identity of its `H`.
-_ANY_IDENTITY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +147,7 @@ def _are_fields(words: list[str]) -> bool:
     """Return whether six words are the fields of an expression, seconds first."""
     try:
         for word, name in zip(words, FIELD_NAMES[EXTENDED], strict=True):
-            parse_field(word, name, EXTENDED, identity=_ANY_IDENTITY)
+            parse_field(word, name, EXTENDED, identity=ANY_IDENTITY)
     except FieldParseError:
         return False
     return True

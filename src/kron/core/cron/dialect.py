@@ -46,6 +46,8 @@ FIELD_NAMES = {
 ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 # Far longer than any field list needs; longer texts are refused before they are split.
 MAX_LENGTH = 1_000
+# The identity where only the form of an expression matters: whether `H` is valid does not depend on it.
+ANY_IDENTITY = "any"
 # Stands for the boot of a host, which is not a time.
 REBOOT = "@reboot"
 MACROS = {

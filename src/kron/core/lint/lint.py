@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from kron.core.cron.crontab import CrontabEntry
-from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse, parse_field
+from kron.core.cron.dialect import ANY_IDENTITY, DIALECTS, EXTENDED, needs_identity, parse, parse_field
 from kron.core.cron.expression import ON_THE_MINUTE, Expression
 from kron.core.cron.field import DAY, HOUR, MINUTE, MONTH, SECOND, UNITS, WEEKDAY, Field, Unit, runs_of
 from kron.core.cron.item import number_of
@@ -36,8 +36,6 @@ SECOND_LATE = timedelta(seconds=1)
 # Catch-up judges periods that are later than this; earlier ones are simply due.
 TAKE_OVER_GRACE = timedelta(milliseconds=LOOKAHEAD_MS)
 
-# The identity for `H` when only the form of an expression matters.
-_ANY_IDENTITY = "any"
 _ZONED = re.compile(r"[ \t]*(?:CRON_TZ|TZ)=([^ \t]+)[ \t]+(.*)", re.IGNORECASE | re.DOTALL)
 _FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
 
@@ -170,7 +168,7 @@ def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
 def _refusal(error: InvalidCronExpressionError, setting: LintContext) -> Remark:
     """Return why an expression is invalid, and a valid alternative."""
     try:
-        meant = parse(error.expression, EXTENDED, identity=setting.identity or _ANY_IDENTITY)
+        meant = parse(error.expression, EXTENDED, identity=setting.identity or ANY_IDENTITY)
     except NeverMatchesError as never:
         return Remark(Code.NEVER, str(never), "correct the day, the month or the weekday")
     except InvalidCronExpressionError:
@@ -281,7 +279,7 @@ def _steps(schedule: Schedule, now: EpochSeconds) -> Remarks:
 
 def _goes_round(bounds: str, unit: Unit) -> bool:
     """Return whether a step restarts with its unit, because its range does not end before."""
-    return "-" not in bounds or parse_field(bounds, unit.name, identity=_ANY_IDENTITY).mask == unit.full
+    return "-" not in bounds or parse_field(bounds, unit.name, identity=ANY_IDENTITY).mask == unit.full
 
 
 def _goes_on(unit: Unit, expression: Expression, now: EpochSeconds) -> bool:

@@ -235,6 +235,10 @@ class WriteResult(NamedTuple):
     refused_jobs: Mapping[str, str] = MappingProxyType({})
 
 
+# The result of a write that refused nothing.
+CLEAN = WriteResult(frozenset(), frozenset())
+
+
 class _NoRuns(list[RunRecord]):
     """An empty list that stays empty."""
 

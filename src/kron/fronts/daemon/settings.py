@@ -16,9 +16,8 @@ from kron.app.notify.sender import NotifyOptions
 from kron.app.settings import SettingsReader, integer, setting
 from kron.core.errors import InputError
 from kron.core.plan.outbox import DEFAULT_SEND_LIMITS, SendLimits
+from kron.core.time.steady import DAY_MS
 from kron.launchers.process.supervisor.trust import untrusted
-
-DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

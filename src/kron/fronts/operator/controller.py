@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 
 from kron.app.catalog import Catalog
 from kron.core.errors import ConflictError, InvalidJobError, KronError, OwnedError, StoreError
@@ -23,7 +22,7 @@ from kron.fronts.operator.resource import (
 from kron.fronts.operator.state import RecordRefusedError
 from kron.fronts.operator.status import INVALID, SpecProblem
 from kron.fronts.operator.store import KubernetesStore
-from kron.launchers.backoff import Backoff, sleep_for
+from kron.launchers.backoff import sleep_for
 from kron.launchers.kubernetes.api import (
     KRONCALENDARS,
     KRONJOBS,
@@ -34,16 +33,13 @@ from kron.launchers.kubernetes.api import (
     ResourceList,
     WatchEvent,
 )
-from kron.launchers.kubernetes.reflector import Reflector
+from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
 from kron.ports import Clock
 from kron.telemetry.counters import CALL_BOUNDS, Histogram
 
 _log = logging.getLogger("kron.operator")
 # KronJobs that are reconciled at the same time.
 PARALLEL = 16
-BACKOFF = Backoff(
-    max_attempts=1_000_000, first_delay=timedelta(milliseconds=100), max_delay=timedelta(seconds=5)
-)
 
 
 class Controller:

@@ -48,7 +48,13 @@ from kron.launchers.callback import CallbackSettings
 from kron.launchers.http.egress import host_of
 from kron.launchers.http.spec import egress_policy
 from kron.launchers.secret import Vault
-from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
+from kron.launchers.spec import (
+    NO_LIMITS,
+    WORKFLOW_FIELDS,
+    InvalidLauncherError,
+    LauncherConfig,
+    LauncherSettings,
+)
 
 # The longest definition without its name and launcher, in characters as JSON: every worker compiles it.
 MAX_DEFINITION = 65_536
@@ -58,8 +64,6 @@ MAX_REQUEST = 500
 MAX_REASON = 500
 # The deadline of a schedule that names none, as it is written.
 DEFAULT_DEADLINE = POLICY["deadline"].type.write(FRONT_DEFAULTS["service"].deadline)
-WORKFLOW = WORKFLOW_FIELDS
-NO_LIMITS = LauncherConfig()
 NO_LAUNCHER = (
     'is missing: name one, such as {"kind": "http", "url": "https://..."}, '
     "or set a default with KRON_DEFAULT_LAUNCHER"
@@ -71,12 +75,12 @@ def _launcher_schema() -> Schema:
     schema = launcher_schema()
     kinds = schema["oneOf"]
     assert isinstance(kinds, list)
-    optional = {name: kinds[0]["properties"][name] for name in WORKFLOW}
+    optional = {name: kinds[0]["properties"][name] for name in WORKFLOW_FIELDS}
     freed = [
         {
             **kind,
             "properties": {name: optional.get(name, each) for name, each in kind["properties"].items()},
-            "required": [name for name in kind["required"] if name not in WORKFLOW],
+            "required": [name for name in kind["required"] if name not in WORKFLOW_FIELDS],
         }
         for kind in kinds
     ]
@@ -143,7 +147,7 @@ DEFINITION_WORDS = {
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
 POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
 # A job's words are read as well, wherever SPEC 3 has another.
-JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW, *HOST_WORDS}
+JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW_FIELDS, *HOST_WORDS}
 KNOWN = frozenset(SCHEDULE.words) | JOB_KNOWN
 
 
@@ -262,7 +266,7 @@ def is_default(launcher: Mapping[str, object] | None, rules: Rules) -> bool:
     """Say whether a launcher object is the operator's default one, for any workflow."""
     if launcher is None or rules.launcher is None:
         return launcher is None
-    one, other = ({**each, **dict.fromkeys(WORKFLOW)} for each in (launcher, rules.launcher))
+    one, other = ({**each, **dict.fromkeys(WORKFLOW_FIELDS)} for each in (launcher, rules.launcher))
     try:
         return read_launcher(one) == read_launcher(other)
     except InvalidLauncherError:
@@ -271,10 +275,10 @@ def is_default(launcher: Mapping[str, object] | None, rules: Rules) -> bool:
 
 def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
     """Check which fields are present, and how long the name is."""
-    required = ["timezone"] if "launcher" in given else [*WORKFLOW, "timezone"]
+    required = ["timezone"] if "launcher" in given else [*WORKFLOW_FIELDS, "timezone"]
     for name in required:
         if name not in given:
-            hint = "; without a launcher a workflow is required" if name == WORKFLOW[0] else ""
+            hint = "; without a launcher a workflow is required" if name == WORKFLOW_FIELDS[0] else ""
             reader.problem(name, None, f"is missing{hint}")
     identity = _name_of(given)
     if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
@@ -324,18 +328,18 @@ def _read_settings(
     if isinstance(launcher, Mapping):
         problems += [
             Problem(name, given[name], f"is not what launcher.{name} says; use one of the two")
-            for name in WORKFLOW
+            for name in WORKFLOW_FIELDS
             if name in given and not _agree(launcher.get(name), given[name])
         ]
-        launcher = {**launcher, **{name: given[name] for name in WORKFLOW if name in given}}
+        launcher = {**launcher, **{name: given[name] for name in WORKFLOW_FIELDS if name in given}}
     try:
         return read_launcher(launcher)
     except InvalidLauncherError as error:
         for problem in error.problems:
             name = problem.path.removeprefix("launcher.")
-            if name in WORKFLOW and problem.value is None and "launcher" not in given:
+            if name in WORKFLOW_FIELDS and problem.value is None and "launcher" not in given:
                 continue  # already reported for the schedule
-            path = name if name in WORKFLOW and name in given else problem.path
+            path = name if name in WORKFLOW_FIELDS and name in given else problem.path
             problems.append(Problem(path, problem.value, problem.reason))
     return None
 

@@ -28,6 +28,7 @@ from kron.core.fields import choice_of, invalid_value, parse_text
 from kron.core.job.notify import Notify
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, MAX_LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.plan.outbox import SendLimits
+from kron.core.time.steady import DAY_MS
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
@@ -45,7 +46,6 @@ from kron.launchers.secret import REFERENCE, Vault
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig
 from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS
 
-DAY_MS = 86_400_000
 MAX_DAYS = 36_500
 # All workers share the schedules; otherwise one runs them all, and the others stand by.
 SHARED = "shared"
@@ -296,7 +296,7 @@ class Settings:
         parse_text, "File with the URL of the result backend, which may contain a password", default=None
     )
     celery_lost_after_ms: int = setting(
-        integer(1_000, 86_400_000),
+        integer(1_000, DAY_MS),
         "A started Celery task that reports nothing for this long counts as lost, ms",
         default=60_000,
     )

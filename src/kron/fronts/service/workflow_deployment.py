@@ -22,17 +22,11 @@ from kron.core.workflow import (
 from kron.fronts.service.auth import principal as caller
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError, InvalidScheduleError
-from kron.fronts.service.schedule_spec import (
-    WORKFLOW,
-    Rules,
-    ScheduleSpec,
-    is_default,
-    parse_schedule_spec,
-)
-from kron.launchers.spec import InvalidLauncherError, LauncherSettings
+from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, is_default, parse_schedule_spec
+from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherSettings
 
 # Fields that the workflow sets, so that its triggers cannot.
-WORKFLOW_FIELDS = (*WORKFLOW, "schedule_id", "launcher")
+SET_BY_WORKFLOW = (*WORKFLOW_FIELDS, "schedule_id", "launcher")
 
 
 class Deployment(NamedTuple):
@@ -93,7 +87,7 @@ def _spec_of(
 ) -> ScheduleSpec | None:
     """Return the schedule of a trigger; its name is stable, so that the next version edits it."""
     schedule = {"timezone": "UTC", **trigger.schedule}
-    wrong = [name for name in WORKFLOW_FIELDS if name in schedule]
+    wrong = [name for name in SET_BY_WORKFLOW if name in schedule]
     problems += [
         Problem(f"{trigger.path}.{name}", schedule[name], "is the workflow's, not a trigger's")
         for name in wrong

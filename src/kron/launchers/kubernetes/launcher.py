@@ -16,7 +16,6 @@ from kron.launchers.delivery import (
     DEFAULT_BACKOFF,
     TARGET_FACTOR,
     TOTAL_FACTOR,
-    Attempt,
     DeliveryResult,
     RemoteLauncher,
 )
@@ -41,7 +40,7 @@ from kron.launchers.kubernetes.manifest import (
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
 from kron.launchers.kubernetes.spec import TRAITS, KubernetesSettings, settings_of
-from kron.launchers.launch import check_lease, report_of, tenant_of
+from kron.launchers.launch import Attempt, check_lease, report_of, tenant_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.compiled import cached_by_text
@@ -21,7 +21,7 @@ from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import FairQueue, Share
-from kron.launchers.launch import LAPSED_S, lease_is_lost, report_of, tenant_of
+from kron.launchers.launch import LAPSED_S, Attempt, lease_is_lost, report_of, tenant_of
 from kron.launchers.process.host import LAUNCHER_ID, boot_of, launcher_id_of, sessions_of
 from kron.launchers.process.process import (
     Files,
@@ -44,7 +44,6 @@ from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 
-Attempt: TypeAlias = tuple[str, int]
 GRACE = timedelta(seconds=10)
 DEFAULT_BACKOFF = Backoff()
 settings_of = settings_parser(ProcessSettings)

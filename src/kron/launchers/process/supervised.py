@@ -19,7 +19,7 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent
 from kron.launchers.backoff import Backoff, sleep_for
-from kron.launchers.launch import report_of
+from kron.launchers.launch import Attempt, report_of
 from kron.launchers.process.host import (
     exit_code_of,
     is_alive,
@@ -32,7 +32,6 @@ from kron.launchers.process.host import (
 from kron.launchers.process.launcher import (
     DEFAULT_BACKOFF,
     GROUP_POLL_S,
-    Attempt,
     ProcessLauncher,
     Waiting,
     settings_of,

@@ -42,7 +42,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult, WriteScope
+from kron.core.plan.step import CLEAN, Change, JobState, LoadResult, Ownership, WriteResult, WriteScope
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Watch
 from kron.stores.drain import KEEP_DRAIN_MS
@@ -106,8 +106,6 @@ T = TypeVar("T")
 MAX_CONNECTIONS = 8
 # Attempts of a transaction that lost against another one.
 MAX_TRIES = 5
-NOTHING: frozenset[str] = frozenset()
-CLEAN = WriteResult(NOTHING, NOTHING)
 
 # A small table is scanned faster than read through an index.
 BY_SCAN = "SET LOCAL enable_seqscan = on"

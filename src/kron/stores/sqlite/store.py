@@ -44,7 +44,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
+from kron.core.plan.step import CLEAN, Change, JobState, LoadResult, Ownership, WriteResult
 from kron.ports import News, Watch
 from kron.stores.drain import KEEP_DRAIN_MS
 from kron.stores.prune import NO_LIMIT, Pruning, Rows, count_batch, prune_batch
@@ -79,7 +79,6 @@ from kron.stores.sqlite.file import (
 )
 from kron.stores.sqlite.lease import Lock, SqliteLease
 from kron.stores.sqlite.write import (
-    CLEAN,
     MANY_ROWS,
     PART_ROWS,
     Prepared,

@@ -23,13 +23,12 @@ from kron.core.plan.record import (
     RunStatus,
     slot_of,
 )
-from kron.core.plan.step import Change, WriteResult, WriteScope
+from kron.core.plan.step import CLEAN, Change, WriteResult, WriteScope
 from kron.stores.row import CHANGED_JOB, GROUPS, check_keys, storable, writer
 from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
 T = TypeVar("T")
-CLEAN = WriteResult(frozenset(), frozenset())
 # From this number of rows on, a worker's statement gets them as one JSON text.
 MANY_ROWS = 8
 # New jobs that one statement gets: all at once would take twice the memory of their records, and a connection
