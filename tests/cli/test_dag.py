@@ -12,7 +12,7 @@ from tests.service.server import serving
 from tests.service.test_dag import VARIABLES, sh
 from tests.waiting import wait_for
 
-EXAMPLE = "examples/etl_dag.py"
+ROOT, EXAMPLE = Path(__file__).parents[2], "examples/etl_dag.py"
 BROKEN = """
 from pathlib import Path
 from kron.dag import dag, task
@@ -56,6 +56,22 @@ def test_the_example_runs_in_a_terminal_with_its_progress(capsys: pytest.Capture
     assert "  extract | rows of 2026-06-03" in out
     assert "  load | loaded 3 rows" in out
     assert out.endswith("etl:2026-06-03T00:00:00Z: success\n")
+
+
+@pytest.mark.parametrize("way", ["KRON_STORE", "KRON_STORE_FILE", "KRON_CONFIG"])
+def test_the_store_of_dags_is_that_of_the_settings(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, file = f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path / "setting"
+    file.write_text(f'store = "{url}"' if way == "KRON_CONFIG" else url, encoding="utf-8")
+    monkeypatch.setenv(way, url if way == "KRON_STORE" else str(file))
+    monkeypatch.chdir(tmp_path)
+    example = str(ROOT / EXAMPLE)
+    assert run(["dag", "put", example]) == run(["dag", "trigger", "etl", "--date", "2026-06-01"]) == GOOD
+    capsys.readouterr()
+    assert run(["dag", "list", "--json", "--store", url]) == GOOD
+    assert [dag["dag_id"] for dag in json.loads(capsys.readouterr().out)["dags"]] == ["etl"]
+    assert not (tmp_path / "kron.db").exists()
 
 
 def test_a_catchup_lists_its_slots_and_is_continued_by_the_same_command(shell: Shell) -> None:

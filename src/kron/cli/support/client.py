@@ -118,7 +118,7 @@ def socket_of(server: str) -> Path | None:
 
 def _running_krond() -> str | None:
     """Return the krond of this user, if it has a socket and neither a store nor settings are named."""
-    if any(os.environ.get(f"{PREFIX}{name}") for name in ("STORE", "CONFIG")):
+    if any(os.environ.get(f"{PREFIX}{name}") for name in ("STORE", "STORE_FILE", "CONFIG")):
         return None
     from kron.stores.url import is_there
 

@@ -14,12 +14,12 @@ from kron.core.errors import InvalidOptionError
 from kron.core.time.instant import instant_text
 from kron.fronts.dag.runtime import DagRuntime
 from kron.fronts.service.client import PageRequest
+from kron.fronts.service.settings import read_settings
 
 if TYPE_CHECKING:
     from kron.fronts.service.http_client import RemoteClient
 
 T = TypeVar("T")
-DEFAULT_STORE = "sqlite:///kron.db"
 # Entries that one request to a service lists, slots that one starts, and slots of one dry run.
 PAGE, CHUNK, DRY_CHUNK = 100, 100, 1_000
 DagServer = Annotated[
@@ -99,8 +99,8 @@ def dag_call(server: str | None, store: str | None, work: Callable[[DagClient], 
 
 
 def store_url_of(store: str | None) -> str:
-    """Return the URL of the store of DAGs."""
-    return store or os.environ.get(f"{PREFIX}STORE") or DEFAULT_STORE
+    """Return the URL of the store of DAGs: that of the option, or else that of the settings."""
+    return read_settings(os.environ, {"store": store}).settings.store_url
 
 
 def _server_url(server: str | None, store: str | None) -> str | None:
