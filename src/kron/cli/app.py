@@ -14,90 +14,84 @@ from kron.cli.main import BAD, GOOD, INTERRUPTED, print_error
 from kron.cli.support.secret_check import check_words
 from kron.core.version import VERSION
 
-# Each command and its function. Only the modules of the command on the command line are imported, so that
-# it starts quickly. A new command is a file in kron/cli/commands and a line here.
-COMMANDS = {
-    "status": "kron.cli.commands.status:status_command",
-    "runs": "kron.cli.commands.runs:runs_command",
-    "why": "kron.cli.commands.why:why_command",
-    "logs": "kron.cli.commands.logs:logs_command",
-    "run": "kron.cli.commands.run:run_command",
-    "pause": "kron.cli.commands.pause:pause_command",
-    "resume": "kron.cli.commands.pause:resume_command",
-    "schedules upsert": "kron.cli.commands.upsert:upsert_command",
-    "schedules bulk": "kron.cli.commands.bulk:bulk_command",
-    "schedules list": "kron.cli.commands.schedules:list_command",
-    "schedules show": "kron.cli.commands.schedules:show_command",
-    "schedules pause": "kron.cli.commands.pause:pause_command",
-    "schedules resume": "kron.cli.commands.pause:resume_command",
-    "schedules delete": "kron.cli.commands.schedules:delete_command",
-    "schedules run": "kron.cli.commands.run:run_command",
-    "schedules backfill": "kron.cli.commands.run:backfill_command",
-    "schedules preview": "kron.cli.commands.upsert:preview_command",
-    "schedules why": "kron.cli.commands.why:why_command",
-    "dag list": "kron.cli.commands.dag:list_command",
-    "dag show": "kron.cli.commands.dag:show_command",
-    "dag runs": "kron.cli.commands.dag:runs_command",
-    "dag tasks": "kron.cli.commands.dag:tasks_command",
-    "dag logs": "kron.cli.commands.dag:logs_command",
-    "dag put": "kron.cli.commands.dag:put_command",
-    "dag trigger": "kron.cli.commands.dag:trigger_command",
-    "dag catchup": "kron.cli.commands.dag:catchup_command",
-    "dag retry": "kron.cli.commands.dag:retry_command",
-    "dag cancel": "kron.cli.commands.dag:cancel_command",
-    "dag pause": "kron.cli.commands.dag:pause_command",
-    "dag resume": "kron.cli.commands.dag:resume_command",
-    "dag pool": "kron.cli.commands.dag:pool_command",
-    "dag worker": "kron.cli.commands.dag_run:worker_command",
-    "dag run": "kron.cli.commands.dag_run:run_command",
-    "next": "kron.cli.commands.next:next_command",
-    "explain": "kron.cli.commands.explain:explain_command",
-    "lint": "kron.cli.commands.lint:lint_command",
-    "plan": "kron.cli.commands.plan:plan_command",
-    "apply": "kron.cli.commands.apply:apply_command",
-    "diff": "kron.cli.commands.apply:diff_command",
-    "export": "kron.cli.commands.export:export_command",
-    "import": "kron.cli.commands.import_jobs:import_command",
-    "schema": "kron.cli.commands.schema:schema_command",
-    "serve": "kron.cli.commands.serve:serve_command",
-    "worker": "kron.cli.commands.worker:worker_command",
-    "operator": "kron.cli.commands.operator:operator_command",
-    "config": "kron.cli.commands.config:config_command",
-    "token keys": "kron.cli.commands.token:keys_command",
-    "token make": "kron.cli.commands.token:make_command",
-    "token show": "kron.cli.commands.token:show_command",
-    "token signing-key": "kron.cli.commands.token:signing_command",
-    "workers": "kron.cli.commands.workers:workers_command",
-    "audit": "kron.cli.commands.audit:audit_command",
-    "report": "kron.cli.commands.runs:report_command",
-    "migrate": "kron.cli.commands.migrate:migrate_command",
-    "prune": "kron.cli.commands.prune:prune_command",
-    "reencrypt": "kron.cli.commands.reencrypt:reencrypt_command",
-    "simulate": "kron.cli.commands.simulate:simulate_command",
-    "verify": "kron.cli.commands.verify:verify_command",
-    "conform": "kron.cli.commands.conform:conform_command",
-}
-
-# The sections of `kron --help`; a command in none of them is listed last, under "Other".
+# Each command and its function, by the section of `kron --help`. Only the modules of the command on the
+# command line are imported, so that it starts quickly. A new command is a file in kron/cli/commands, and a
+# line here.
 SECTIONS = {
-    "Everyday": ("status", "runs", "why", "logs", "run", "pause", "resume", "schedules"),
-    "DAGs": ("dag",),
-    "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "import", "schema"),
-    "Service": (
-        "serve",
-        "worker",
-        "workers",
-        "config",
-        "token",
-        "audit",
-        "report",
-        "migrate",
-        "prune",
-        "reencrypt",
-    ),
-    "Kubernetes": ("operator",),
-    "Analysis": ("simulate", "verify", "conform"),
+    "Everyday": {
+        "status": "kron.cli.commands.status:status_command",
+        "runs": "kron.cli.commands.runs:runs_command",
+        "why": "kron.cli.commands.why:why_command",
+        "logs": "kron.cli.commands.logs:logs_command",
+        "run": "kron.cli.commands.run:run_command",
+        "pause": "kron.cli.commands.pause:pause_command",
+        "resume": "kron.cli.commands.pause:resume_command",
+        "schedules upsert": "kron.cli.commands.upsert:upsert_command",
+        "schedules bulk": "kron.cli.commands.bulk:bulk_command",
+        "schedules list": "kron.cli.commands.schedules:list_command",
+        "schedules show": "kron.cli.commands.schedules:show_command",
+        "schedules pause": "kron.cli.commands.pause:pause_command",
+        "schedules resume": "kron.cli.commands.pause:resume_command",
+        "schedules delete": "kron.cli.commands.schedules:delete_command",
+        "schedules run": "kron.cli.commands.run:run_command",
+        "schedules backfill": "kron.cli.commands.run:backfill_command",
+        "schedules preview": "kron.cli.commands.upsert:preview_command",
+        "schedules why": "kron.cli.commands.why:why_command",
+    },
+    "DAGs": {
+        "dag list": "kron.cli.commands.dag:list_command",
+        "dag show": "kron.cli.commands.dag:show_command",
+        "dag runs": "kron.cli.commands.dag:runs_command",
+        "dag tasks": "kron.cli.commands.dag:tasks_command",
+        "dag logs": "kron.cli.commands.dag:logs_command",
+        "dag put": "kron.cli.commands.dag:put_command",
+        "dag trigger": "kron.cli.commands.dag:trigger_command",
+        "dag catchup": "kron.cli.commands.dag:catchup_command",
+        "dag retry": "kron.cli.commands.dag:retry_command",
+        "dag cancel": "kron.cli.commands.dag:cancel_command",
+        "dag pause": "kron.cli.commands.dag:pause_command",
+        "dag resume": "kron.cli.commands.dag:resume_command",
+        "dag pool": "kron.cli.commands.dag:pool_command",
+        "dag worker": "kron.cli.commands.dag_run:worker_command",
+        "dag run": "kron.cli.commands.dag_run:run_command",
+    },
+    "Definitions": {
+        "next": "kron.cli.commands.next:next_command",
+        "explain": "kron.cli.commands.explain:explain_command",
+        "lint": "kron.cli.commands.lint:lint_command",
+        "plan": "kron.cli.commands.plan:plan_command",
+        "diff": "kron.cli.commands.apply:diff_command",
+        "apply": "kron.cli.commands.apply:apply_command",
+        "export": "kron.cli.commands.export:export_command",
+        "import": "kron.cli.commands.import_jobs:import_command",
+        "schema": "kron.cli.commands.schema:schema_command",
+    },
+    "Service": {
+        "serve": "kron.cli.commands.serve:serve_command",
+        "worker": "kron.cli.commands.worker:worker_command",
+        "workers": "kron.cli.commands.workers:workers_command",
+        "config": "kron.cli.commands.config:config_command",
+        "token keys": "kron.cli.commands.token:keys_command",
+        "token make": "kron.cli.commands.token:make_command",
+        "token show": "kron.cli.commands.token:show_command",
+        "token signing-key": "kron.cli.commands.token:signing_command",
+        "audit": "kron.cli.commands.audit:audit_command",
+        "report": "kron.cli.commands.runs:report_command",
+        "migrate": "kron.cli.commands.migrate:migrate_command",
+        "prune": "kron.cli.commands.prune:prune_command",
+        "reencrypt": "kron.cli.commands.reencrypt:reencrypt_command",
+    },
+    "Kubernetes": {
+        "operator": "kron.cli.commands.operator:operator_command",
+    },
+    "Analysis": {
+        "simulate": "kron.cli.commands.simulate:simulate_command",
+        "verify": "kron.cli.commands.verify:verify_command",
+        "conform": "kron.cli.commands.conform:conform_command",
+    },
 }
+COMMANDS = {name: place for members in SECTIONS.values() for name, place in members.items()}
+# The section of commands that are in no other.
 OTHER = "Other"
 
 # Commands that take one expression, which a shell splits unless it is quoted.
@@ -168,10 +162,16 @@ class ListGroup(SectionGroup):
 
 def sections(commands: Sequence[str]) -> dict[str, list[str]]:
     """Return commands by section, without empty sections."""
-    placed = {title: [name for name in members if name in commands] for title, members in SECTIONS.items()}
+    first_words = {title: dict.fromkeys(map(_first_word, members)) for title, members in SECTIONS.items()}
+    placed = {title: [name for name in words if name in commands] for title, words in first_words.items()}
     known = {name for members in placed.values() for name in members}
     placed[OTHER] = [name for name in commands if name not in known]
     return {title: members for title, members in placed.items() if members}
+
+
+def _first_word(command: str) -> str:
+    """Return the name of a command, or of its group."""
+    return command.partition(" ")[0]
 
 
 class Group(NamedTuple):
