@@ -64,6 +64,19 @@ def _deploy(tasks: int) -> Request:
     )
 
 
+def _triggers(client: httpx.Client, prefix: str) -> httpx.Response:
+    """Ask what a workflow would define whose every schedule finds no time."""
+    schedule = {
+        "cron_expr": "* * * * * *",
+        "window": {"mode": "after", "duration": "1000s"},
+        "constraints": {"only": {"dates": ["2001-01-01"]}},
+    }
+    triggers = [{"id": f"t{number}", "type": "schedule_based", "schedule": schedule} for number in range(100)]
+    document = {"user_id": prefix.rstrip("/") or "mallory", "nodes": [], "triggers": triggers}
+    name = f"{prefix.rstrip('/') or 'open'}.never"
+    return client.put(f"/workflows/{name}/versions/1?dry_run=true", json=document)
+
+
 def _dag_page(client: httpx.Client, prefix: str) -> httpx.Response:
     return client.get("/ui/dag", params={"id": _dag_of(prefix)})
 
@@ -241,6 +254,7 @@ def _requests() -> dict[str, tuple[Request, tuple[int, ...]]]:
         ),
         # Without a DAG runtime: a workflow of any nodes, and no pages.
         "a DAG of 10,000 tasks": (_deploy(10_000), (200, 201, 400)),
+        "100 triggers that find no time": (_triggers, (200, 201)),
         "the page of a large DAG": (_dag_page, (200, 404)),
     }
 

@@ -18,6 +18,10 @@ def _abuse(name: str) -> str:
     return f"tests/service/test_abuse.py::test_a_hostile_request_costs_no_more_processor_time_than_its_budget[{name}]"
 
 
+def _loop(name: str) -> str:
+    return f"tests/service/test_loop.py::test_no_request_keeps_the_event_loop[{name}]"
+
+
 PROTECTIONS = (
     # --- starting is isolated from answering ---
     Protection(
@@ -69,6 +73,70 @@ PROTECTIONS = (
         "            if budget.is_spent:\n                break\n        return shown",
         "        return shown",
         "tests/service/auth/test_limits.py::test_a_page_of_an_export_ends_when_its_processor_time_is_spent",
+    ),
+    # --- no request keeps the event loop of the API ---
+    Protection(
+        "the values of a body are limited",
+        f"{SERVICE}/json_text.py",
+        "if count > MAX_VALUES:",
+        "if False:",
+        _loop("a body of many lists"),
+    ),
+    Protection(
+        "a request that defines nothing has a small body",
+        f"{SERVICE}/api/middleware.py",
+        "return self._max_body if need is not None and need.large else min(self._max_body, SMALL_BODY)",
+        "return self._max_body",
+        _loop("a body of a megabyte for a small request"),
+    ),
+    Protection(
+        "fields beyond those of any request are not described",
+        f"{SERVICE}/api/models.py",
+        "if isinstance(value, dict) and len(value) > MAX_FIELDS:",
+        "if False:",
+        _loop("a request of many fields"),
+    ),
+    Protection(
+        "versions of workflows are compared beside the event loop",
+        f"{SERVICE}/registrar.py",
+        "await compute(check_deployed, deployment, known, self.rules)",
+        "check_deployed(deployment, known, self.rules)",
+        _loop("the same workflow in another order"),
+    ),
+    Protection(
+        "a version of a workflow is written beside the event loop",
+        f"{SERVICE}/api/workflows.py",
+        "return await registrar.compute_pool.run(_answer, record, registrar.rules.runs_dags)",
+        "return _answer(record, registrar.rules.runs_dags)",
+        _loop("a version of a workflow"),
+    ),
+    Protection(
+        "the next start is searched beside the event loop",
+        f"{SERVICE}/registrar.py",
+        "following = (work() if is_plain else await self.compute_pool.run_always(work)).nominal_time",
+        "following = work().nominal_time",
+        _loop("the dry run of an upsert"),
+    ),
+    Protection(
+        "a large form is decoded beside the event loop",
+        f"{SERVICE}/web/render.py",
+        "return await pool.run_always(_fields_of, form)",
+        "return _fields_of(form)",
+        _loop("a form of many escapes"),
+    ),
+    Protection(
+        "bulk lines let other requests have their turn",
+        f"{SERVICE}/bulk.py",
+        "await asyncio.sleep(0)",
+        "pass",
+        _loop("bulk lines of unknown zones"),
+    ),
+    Protection(
+        "the next starts of a deployment have a budget",
+        f"{SERVICE}/registrar.py",
+        "                if budget.is_spent:\n                    break\n            return times",
+        "            return times",
+        _abuse("100 triggers that find no time"),
     ),
     # --- attacks that were reproduced ---
     Protection(
@@ -252,7 +320,7 @@ PROTECTIONS = (
     Protection(
         "a sign-in form has at most 16 KiB",
         f"{SERVICE}/api/middleware.py",
-        "return min(self._max_body, MAX_SIGN_IN) if path == SIGN_IN else self._max_body",
+        "return min(self._max_body, MAX_SIGN_IN)",
         "return 8 * self._max_body",
         _abuse("a form of a megabyte"),
     ),
@@ -629,7 +697,7 @@ PROTECTIONS = (
     Protection(
         "secrets of tasks are not shown",
         f"{SERVICE}/api/workflows.py",
-        "shown_dag(record.dag) if registrar.rules.runs_dags else record.document()",
+        "shown_dag(record.dag) if runs_dags else record.document()",
         "record.document()",
         "tests/service/test_secrets.py::test_without_a_key_secrets_of_tasks_are_still_not_shown",
     ),

@@ -6,6 +6,7 @@ All verbs share one optimistic loop: read, decide, commit, and start over when a
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kron.app.backfill import (
@@ -18,7 +19,7 @@ from kron.app.backfill import (
     read_past,
     was_made,
 )
-from kron.app.budget import CpuBudget
+from kron.app.budget import Compute, CpuBudget, inline
 from kron.app.preview import effects_of
 from kron.app.query import Query, check_identity
 from kron.core.errors import (
@@ -54,6 +55,8 @@ from kron.ports import ReadStore
 _log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
+# Definitions that are decided together beside an event loop; fewer take less time than a thread does.
+MANY = 50
 IS_PAST = "must lie in the future"
 
 T = TypeVar("T")
@@ -204,6 +207,8 @@ class Catalog:
         self._notify = notify
         # Raises for jobs that the store would refuse to write.
         self.permit: Permit = _all_permitted
+        # Runs what is long to decide, so that a front can do it beside its event loop.
+        self.compute: Compute = inline
         # How far the clock may differ from the store's own; None: they are not compared.
         self.lookahead_ms: int | None = None
 
@@ -330,7 +335,11 @@ class Catalog:
                 return NoWrite(result)
             return Write(result=result, created=decision.created, changed=decision.changed)
 
-        return await self.write(lambda: self.states(identities), decide, dry_run=dry_run)
+        def decide_many(states: Sequence[JobState], now: int) -> Awaitable[Decision[list[Defined]]]:
+            return self.compute(partial(decide, states, now))
+
+        chosen = decide if len(identities) < MANY else decide_many
+        return await self.write(lambda: self.states(identities), chosen, dry_run=dry_run)
 
     def effects(
         self, decision: Decision[list[JobRecord]], states: Mapping[str, JobState], now: int

@@ -60,7 +60,7 @@ class WorkflowRecord(NamedTuple):
     @property
     def is_draft(self) -> bool:
         """Return whether the version is a draft: it may still change, and it never runs."""
-        return self.document().get("draft") is True
+        return '"draft"' in self.dag and self.document().get("draft") is True
 
 
 class WorkflowVersion(NamedTuple):

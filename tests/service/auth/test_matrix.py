@@ -273,7 +273,7 @@ def test_a_route_that_is_not_in_the_table_is_refused_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "need"),
     [
-        ("POST", "/schedules/upsert", Need(TokenScope.WRITE)),
+        ("POST", "/schedules/upsert", Need(TokenScope.WRITE, large=True)),
         ("HEAD", "/schedules", Need(TokenScope.READ)),
         ("GET", "/schedules/upsert", Need(TokenScope.READ)),
         ("DELETE", "/schedules/a%2Fb", Need(TokenScope.WRITE)),

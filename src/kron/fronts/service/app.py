@@ -69,6 +69,7 @@ def app_of(
         redoc_url=None,
         dependencies=[Depends(refuse_unknown)],
     )
+    app.state.compute_pool = registrar.compute_pool
     _add_middleware(app, settings, authenticator, metrics, registrar)
     for kind, answer in (
         (KronError, problem.of_error),

@@ -1,16 +1,19 @@
 """Bulk upserts: one schedule per JSON line, read as a stream and stored in batches."""
 
-import json
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 
 from kron.app.budget import CpuBudget
 from kron.core.errors import InputError, InvalidOptionError, Problem, quoted
 from kron.fronts.service.errors import MAX_LINES, InvalidLinesError, InvalidScheduleError
+from kron.fronts.service.json_text import read_json
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.schedule_spec import ScheduleSpec
 
 # Lines that are stored in one transaction, fewer if they have this many bytes: both bound the memory of one.
 BATCH, BATCH_BYTES = 1_000, 4_194_304
+# Lines are read for so long, in seconds of processor time, before other requests have their turn.
+TURN_S = 0.005
 
 
 async def upsert_lines(
@@ -18,10 +21,13 @@ async def upsert_lines(
 ) -> tuple[int, int]:
     """Store JSON lines; return the numbers of lines and batches. An invalid line ends it before its batch."""
     stored = batches = 0
-    batch = _Batch()
+    batch, turn = _Batch(), CpuBudget(TURN_S)
     async for number, line in _lines(chunks, max_line):
         # One document is in memory as JSON at a time: some need fifty times their length there.
         batch.add(number, _spec_of(registrar, line, max_line), len(line))
+        if turn.is_spent:
+            await asyncio.sleep(0)
+            turn = CpuBudget(TURN_S)
         if batch.is_full or batch.is_too_costly:
             stored += await batch.store(registrar, stored=stored)
             batches += 1
@@ -117,7 +123,7 @@ def _parsed(text: bytes, max_line: int) -> object:
     if len(text) > max_line:
         raise InvalidOptionError(option="line", value="...", reason=f"has more than {max_line} bytes")
     try:
-        return json.loads(text)
+        return read_json(text)
     except (ValueError, RecursionError) as cause:
         # Without the cause, which holds the whole line.
         raise InvalidOptionError(option="line", value="...", reason=f"is not JSON: {cause}") from None

@@ -8,8 +8,8 @@ from functools import partial
 from hashlib import sha256
 from uuid import uuid4
 
-from kron.app.budget import ANSWER_S
-from kron.app.catalog import Catalog, Defined, JobDefinition, NoWrite, Write
+from kron.app.budget import ANSWER_S, CpuBudget
+from kron.app.catalog import MANY, Catalog, Defined, JobDefinition, NoWrite, Write
 from kron.app.launchers import settings_of, traits_by_kind
 from kron.app.preview import preview_resume
 from kron.clocks.system import SystemClock
@@ -25,7 +25,7 @@ from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, MILLISECOND, EpochSeconds, rfc3339
-from kron.core.workflow import NAME, WorkflowVersion
+from kron.core.workflow import NAME, WorkflowRecord, WorkflowVersion
 from kron.dag_ports import DagStore, WorkflowStore
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.principal import current_actor
@@ -42,6 +42,7 @@ from kron.fronts.service.responses import (
 )
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, check_pause, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import (
+    check_deployed,
     check_stored,
     document_of,
     obsolete,
@@ -113,6 +114,7 @@ class Registrar:
         # Answers that take long to compute have a budget, and the callers have turns.
         self.compute_pool = ComputePool()
         self.catalog.query.compute, self.catalog.query.answer_s = self.compute_pool.run, ANSWER_S
+        self.catalog.compute = self.compute_pool.run_always
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -158,9 +160,17 @@ class Registrar:
         dry_run: bool = False,
     ) -> list[Defined]:
         await self.check_use(specs)
-        definitions = [_definition_of(spec, self.rules) for spec in specs]
+        definitions = await self._definitions_of(specs)
         expect = partial(check_etag, specs[0].job.identity if specs else "", if_match)
         return await self.catalog.define(definitions, deleted=retired, expect=expect, dry_run=dry_run)
+
+    async def _definitions_of(self, specs: Sequence[ScheduleSpec]) -> list[JobDefinition]:
+        """Return the definitions that are stored; those of many are written beside the event loop."""
+
+        def definitions() -> list[JobDefinition]:
+            return [_definition_of(spec, self.rules) for spec in specs]
+
+        return definitions() if len(specs) < MANY else await self.compute_pool.run_always(definitions)
 
     async def reencrypt(self, names: Sequence[str], *, dry_run: bool) -> int:
         """Seal all secrets with the first key; return how many schedules that changes."""
@@ -238,13 +248,15 @@ class Registrar:
             read_deployment, workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now
         )
         known = await self.workflows.get(workflow_id, version)
-        if known is None or not known.is_draft:
-            check_stored(deployment, known, self.rules)
+        # Documents of a megabyte are compared.
+        compute = self.compute_pool.run_always
+        await compute(check_deployed, deployment, known, self.rules)
         if not dry_run:
             stored = await self.workflows.put(deployment.record)
-            check_stored(deployment, stored, self.rules)
+            await compute(check_stored, deployment, stored, self.rules)
             if stored != known:
-                await self.store.note(NAMESPACE, deployment_entry(deployment.record))
+                entry = deployment_entry(deployment.record, is_draft=deployment.is_draft)
+                await self.store.note(NAMESPACE, entry)
         newest = await self._newest(workflow_id, version)
         receipt: DeploymentReceipt = {
             "workflow_id": workflow_id,
@@ -255,7 +267,7 @@ class Registrar:
             "upserted": [],
             "retired": [],
         }
-        if newest > version or deployment.record.is_draft:
+        if newest > version or deployment.is_draft:
             return receipt
         owner = deployment.record.user_id
         retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
@@ -264,9 +276,9 @@ class Registrar:
         else:
             jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
-        following = {job.identity: await self._next_run_at(job) for job in jobs}
+        following = await self._next_runs_at(jobs)
         upserted = deployment.names
-        receipt["upserted"] = [{"schedule_id": name, "next_run_at": following[name]} for name in upserted]
+        receipt["upserted"] = [{"schedule_id": name, "next_run_at": following.get(name)} for name in upserted]
         receipt["retired"] = retired
         return receipt
 
@@ -298,7 +310,7 @@ class Registrar:
         """Return the newest version that is no draft, or this one."""
         for each in await self.workflows.versions(workflow_id):
             record = await self.workflows.get(workflow_id, each.version) if each.version > version else None
-            if record is not None and not record.is_draft:
+            if record is not None and not await self.compute_pool.run_always(_is_draft, record):
                 return each.version
         return version
 
@@ -307,7 +319,7 @@ class Registrar:
         newest = await self._newest(workflow_id, version)
         record = await self.workflows.get(workflow_id, newest) if newest > version else None
         if record is not None:
-            dag = document_of(record, self.rules)
+            dag = await self.compute_pool.run_always(document_of, record, self.rules)
             await self.deploy_workflow(workflow_id, newest, dag, user_id=record.user_id)
 
     async def _jobs_below(self, prefix: str) -> list[JobRecord]:
@@ -341,13 +353,28 @@ class Registrar:
     async def _next_run_at(self, job: JobRecord, *, stored: bool = True) -> str | None:
         """Return the next period of a job that was just written; one that starts in a window may be a row."""
         state = JobState(job)
-        if not stored or (compiled_job(job.definition, job.identity).plain and not job.paused):
-            following = next_start(state, self.now(), self.traits).nominal_time
-        else:
+        is_plain = compiled_job(job.definition, job.identity).plain and not job.paused
+        if stored and not is_plain:
             state = (await self.catalog.query.states([job.identity])).get(job.identity, state)
-            work = partial(next_start, state, self.now(), self.traits)
-            following = (await self.compute_pool.run_always(work)).nominal_time
+        work = partial(next_start, state, self.now(), self.traits)
+        following = (work() if is_plain else await self.compute_pool.run_always(work)).nominal_time
         return None if following is None else rfc3339(following)
+
+    async def _next_runs_at(self, jobs: Sequence[JobRecord]) -> dict[str, str | None]:
+        """Return the next period of jobs by name, of as many as the processor time of an answer allows."""
+        states = await self.catalog.query.states([job.identity for job in jobs])
+        now = self.now()
+
+        def following() -> dict[str, str | None]:
+            budget, times = CpuBudget(), dict[str, str | None]()
+            for job in jobs:
+                time = next_start(states.get(job.identity, JobState(job)), now, self.traits).nominal_time
+                times[job.identity] = None if time is None else rfc3339(time)
+                if budget.is_spent:
+                    break
+            return times
+
+        return await self.compute_pool.run_always(following)
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
@@ -504,6 +531,10 @@ def stored_job(spec: ScheduleSpec, rules: Rules) -> Job:
 def _definition_of(spec: ScheduleSpec, rules: Rules) -> JobDefinition:
     kind = launcher_kind_of(spec.settings)
     return JobDefinition(stored_job(spec, rules), stored_launcher(spec, rules), kind, spec.paused)
+
+
+def _is_draft(record: WorkflowRecord) -> bool:
+    return record.is_draft
 
 
 def _created(spec: ScheduleSpec, rules: Rules, now: int) -> JobRecord:

@@ -1,6 +1,7 @@
 """The processes of the service: the API beside a worker, or a worker alone, until a signal stops them."""
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -508,6 +509,9 @@ async def _serve(
     on_stop(leave)
     _reload_at_hangup(service.reread, set_level)
     working.add_done_callback(leave)
+    # What is there stays, and is in no cycle worth collecting: a request with many values is checked alone.
+    gc.collect()
+    gc.freeze()
     url = _announce(settings, service.listening)
     if service.hooks is not None:
         service.hooks.announce(url)

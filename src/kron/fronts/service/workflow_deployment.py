@@ -34,6 +34,7 @@ class Deployment(NamedTuple):
 
     record: WorkflowRecord
     specs: list[ScheduleSpec]
+    is_draft: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -61,7 +62,7 @@ def read_deployment(
     if problems:
         raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems)
     record = WorkflowRecord(workflow_id, version, text, owner, now)
-    return Deployment(record, [spec for spec in specs if spec is not None])
+    return Deployment(record, [spec for spec in specs if spec is not None], record.is_draft)
 
 
 def _task_faults(rules: Rules, settings: LauncherSettings) -> list[Problem]:
@@ -128,6 +129,12 @@ def document_of(record: WorkflowRecord, rules: Rules) -> Document:
         return record.document()
     document: Document = json.loads(unsealed_dag(record.workflow_id, record.dag, rules.vault))
     return document
+
+
+def check_deployed(deployment: Deployment, known: WorkflowRecord | None, rules: Rules) -> None:
+    """Refuse to deploy a version that is published with another content; a draft may change."""
+    if known is None or not known.is_draft:
+        check_stored(deployment, known, rules)
 
 
 def check_stored(deployment: Deployment, stored: WorkflowRecord | None, rules: Rules) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
+from kron.fronts.service.api.body import JsonRoute
 from kron.fronts.service.api.models import DefinitionsRequest, Filter, model_of, up_to
 from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.definitions import ApplyRequest
@@ -12,7 +13,7 @@ from kron.fronts.service.responses import ApplyReceipt, DefinitionPage
 
 def definition_routes(client: LocalClient, most: int) -> APIRouter:
     """Return the routes of definitions; `most` is the longest page."""
-    router = APIRouter(tags=["definitions"])
+    router = APIRouter(tags=["definitions"], route_class=JsonRoute)
 
     @router.get("/definitions", response_model=model_of(DefinitionPage))
     async def export(

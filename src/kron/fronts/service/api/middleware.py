@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import problem
+from kron.fronts.service.auth.middleware import find
 from kron.fronts.service.auth.principal import acting_as, current_caller
 from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.fronts.service.registrar import new_name
@@ -27,6 +28,8 @@ MAX_REQUEST_ID = 128
 LOWEST_RATE = 1_024
 # Read line by line, with a limit for each line.
 STREAMED = "/schedules/bulk"
+# The largest body of a route that takes no definitions, in bytes.
+SMALL_BODY = 65_536
 # The largest body of a public route, in bytes: a form with a token.
 SIGN_IN, MAX_SIGN_IN = "/login", 16_384
 # A body of more bytes than this is received in a turn of its caller, who has a few at once; so many more may
@@ -147,25 +150,30 @@ class RequestMiddleware:
             await problem.of_http(Request(scope), error)(scope, receive, respond)
             return
         timed = self._timed(receive)
-        bounded = timed if scope["path"] == STREAMED else self._bounded(timed, self._max_of(scope["path"]))
+        bounded = timed if scope["path"] == STREAMED else self._bounded(timed, scope)
         turn = TurnReceiver(self._turns, bounded, _announced(scope))
         try:
             await self._app(scope, turn.receive, respond)
         finally:
             turn.end()
 
-    def _max_of(self, path: str) -> int:
-        if path == WHOLE:
+    def _max_of(self, scope: Scope) -> int:
+        if scope["path"] == WHOLE:
             return max(self._max_body, MAX_WHOLE)
-        return min(self._max_body, MAX_SIGN_IN) if path == SIGN_IN else self._max_body
+        if scope["path"] == SIGN_IN:
+            return min(self._max_body, MAX_SIGN_IN)
+        need = find(scope["method"], scope["path"]).need
+        return self._max_body if need is not None and need.large else min(self._max_body, SMALL_BODY)
 
-    def _bounded(self, receive: Receive, most: int) -> Receive:
-        seen = 0
+    def _bounded(self, receive: Receive, scope: Scope) -> Receive:
+        seen, most = 0, min(self._max_body, MAX_SIGN_IN)
 
         async def take() -> Message:
-            nonlocal seen
+            nonlocal seen, most
             message = await receive()
             seen += len(message.get("body", b""))
+            if seen > most:
+                most = self._max_of(scope)
             if seen > most:
                 raise HTTPException(413, f"the request body is larger than {most} bytes")
             return message

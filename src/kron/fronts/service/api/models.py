@@ -10,7 +10,17 @@ from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import Depends, Query
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainValidator,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from kron.app.apply import MAX_APPLIED
 from kron.app.backfill import Only
@@ -84,6 +94,8 @@ WORKFLOW_EXAMPLE = {
         {"id": "report", "type": "mail", "dependsOn": ["fetch"]},
     ],
 }
+# More fields than a request has, but few enough to describe each unknown one.
+MAX_FIELDS = 100
 # The largest number that JSON keeps exactly.
 MAX_INTEGER = 2**53
 
@@ -112,9 +124,20 @@ def up_to(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": 1, "maximum": most})
 
 
+def _object(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("dict_type", "Input should be a valid dictionary")
+    return value
+
+
+# A document is checked where it is used, field by field: the framework would copy it first.
+UNCHANGED = PlainValidator(_object)
 _JOBS = WithJsonSchema({"type": "array", "maxItems": MAX_APPLIED, "items": {"type": "object"}})
 _SET = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
-ScheduleInput = Annotated[dict[str, object], WithJsonSchema(schedule_schema(EXAMPLE))]
+ScheduleInput = Annotated[dict[str, object], UNCHANGED, WithJsonSchema(schedule_schema(EXAMPLE))]
+DagInput = Annotated[
+    dict[str, Any], UNCHANGED, WithJsonSchema({"type": "object", "additionalProperties": True})
+]
 Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 RequestId = Annotated[str | None, _or_null({"type": "string", "minLength": 1, "maxLength": MAX_REQUEST})]
 
@@ -154,6 +177,14 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_size(cls, value: object) -> object:
+        """Refuse more fields than any request has: the framework would describe each of them."""
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
+            raise PydanticCustomError("too_many_fields", "has more than {most} fields", {"most": MAX_FIELDS})
+        return value
+
 
 class PauseRequest(RequestBody):
     """A schedule, and whether it is paused, with a reason and an end if they are given, or resumed."""
@@ -178,7 +209,9 @@ class DefinitionsRequest(RequestBody):
     plan has seen of each schedule, an empty one where it did not exist.
     """
 
-    jobs: Annotated[list[dict[str, object]], _JOBS] = Field(max_length=MAX_APPLIED, examples=[[JOB_EXAMPLE]])
+    jobs: Annotated[list[Annotated[dict[str, object], UNCHANGED]], _JOBS] = Field(
+        max_length=MAX_APPLIED, examples=[[JOB_EXAMPLE]]
+    )
     set_name: Annotated[str, _SET] = Field(default=DEFAULT_SET, alias="set", examples=["billing"])
     prune: bool = False
     dry_run: bool = False

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
+from kron.fronts.service.api.body import JsonRoute
 from kron.fronts.service.api.models import (
     EXAMPLE,
     Filter,
@@ -35,7 +36,7 @@ LINES = {
 
 def schedule_routes(client: LocalClient, most: int) -> APIRouter:
     """Return the routes of schedules; `most` is the longest page."""
-    router = APIRouter(tags=["schedules"])
+    router = APIRouter(tags=["schedules"], route_class=JsonRoute)
     _add_writes(router, client)
     _add_reads(router, client, most)
     return router

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
 from kron.app.dag.secret import shown_dag
@@ -12,8 +13,9 @@ from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
 from kron.core.plan.report import DataInterval
 from kron.core.time.instant import instant_text
-from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, StartRequest, model_of
+from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
+from kron.fronts.service.api.body import JsonRoute
+from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, DagInput, StartRequest, model_of
 from kron.fronts.service.auth.principal import default_owner
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.responses import (
@@ -28,7 +30,7 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import name_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
 
-Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": WORKFLOW_EXAMPLE}})]
+Dag = Annotated[DagInput, Body(openapi_examples={"report": {"value": WORKFLOW_EXAMPLE}})]
 UserId = Annotated[str | None, Query(description="the owner, unless the DAG has a `user_id`")]
 DryRun = Annotated[bool, Query(description="report what would be written, without writing")]
 Key = Annotated[str | None, Header(description="the key of the start, if the body has none")]
@@ -50,7 +52,7 @@ Version = Annotated[int, BeforeValidator(_digits)]
 
 def workflow_routes(registrar: Registrar, settings: Settings, launcher: RunLauncher | None) -> APIRouter:
     """Return the routes of workflows."""
-    router = APIRouter(tags=["workflows"])
+    router = APIRouter(tags=["workflows"], route_class=JsonRoute)
     _add_deployment(router, registrar)
     _add_reads(router, registrar, settings.max_page)
     _add_start(router, launcher)
@@ -86,17 +88,10 @@ def _owner_of(name: str, dag: dict[str, Any], user_id: str | None) -> object:
 
 def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
     @router.get(PATH, response_model=model_of(WorkflowView))
-    async def get(workflow_id: str, version: Version) -> WorkflowView:
+    async def get(workflow_id: str, version: Version) -> Response:
         """Get a version of a workflow with its DAG."""
         record = await find_workflow(registrar.workflows, name_of(workflow_id), version)
-        return {
-            "workflow_id": record.workflow_id,
-            "version": record.version,
-            "user_id": record.user_id,
-            "created_at": instant_text(record.created_at),
-            # Of executors other than Kron's own, it is not known what is secret.
-            "dag": shown_dag(record.dag) if registrar.rules.runs_dags else record.document(),
-        }
+        return await registrar.compute_pool.run(_answer, record, registrar.rules.runs_dags)
 
     @router.get("/workflows/{workflow_id}", response_model=model_of(WorkflowVersions))
     async def versions(
@@ -112,6 +107,19 @@ def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
             for each in stored
         ]
         return {"workflow_id": name, "versions": listed}
+
+
+def _answer(record: WorkflowRecord, runs_dags: bool) -> Response:
+    """Return the response with a version, written here: the framework would do it on the event loop."""
+    view: WorkflowView = {
+        "workflow_id": record.workflow_id,
+        "version": record.version,
+        "user_id": record.user_id,
+        "created_at": instant_text(record.created_at),
+        # Of executors other than Kron's own, it is not known what is secret.
+        "dag": shown_dag(record.dag) if runs_dags else record.document(),
+    }
+    return JSONResponse(view)
 
 
 def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:

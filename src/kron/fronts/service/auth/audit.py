@@ -107,10 +107,10 @@ def drain_entry(owner: str, drain: bool, *, now: int) -> AuditRecord:
     )
 
 
-def deployment_entry(record: WorkflowRecord) -> AuditRecord:
+def deployment_entry(record: WorkflowRecord, *, is_draft: bool) -> AuditRecord:
     """Return the audit record of a new workflow version, or of a changed or published draft."""
     after: dict[str, object] = {"workflow_id": record.workflow_id, "version": record.version}
-    if record.is_draft:
+    if is_draft:
         after["draft"] = True
     return dag_entry("deploy", record.workflow_id, record.user_id, after, now=record.created_at)
 

@@ -50,13 +50,15 @@ LINE_TYPES = (
 class Need(NamedTuple):
     """The requirement of a route: a scope, or None for a public route, and the media types of a body.
 
-    With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie.
+    With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie. A
+    `large` body holds definitions, or the input of runs: it may have as many bytes as the settings allow.
     """
 
     scope: TokenScope | None
     run_token: bool = False
     page: bool = False
     media_types: tuple[str, ...] = JSON_TYPES
+    large: bool = False
 
 
 FORM_TYPES = ("application/x-www-form-urlencoded",)
@@ -68,6 +70,7 @@ PAGE = Need(TokenScope.READ, page=True)
 ADMIN_PAGE = Need(TokenScope.ADMIN, page=True)
 WRITE_FORM = Need(TokenScope.WRITE, page=True, media_types=FORM_TYPES)
 ADMIN_FORM = Need(TokenScope.ADMIN, page=True, media_types=FORM_TYPES)
+DEFINE = WRITE._replace(large=True)
 RUN_FORM = Need(TokenScope.RUN, page=True, media_types=FORM_TYPES)
 NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/healthz"): OPEN,
@@ -91,7 +94,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/resume"): WRITE_FORM,
     ("GET", "/ui/schedule/what-if"): PAGE,
     ("GET", "/ui/schedule/edit"): PAGE,
-    ("POST", "/ui/schedule/edit"): WRITE_FORM,
+    ("POST", "/ui/schedule/edit"): WRITE_FORM._replace(large=True),
     ("GET", "/ui/schedule/backfill"): PAGE,
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,
@@ -122,34 +125,34 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("PUT", "/admin/log-level"): ADMIN,
     ("GET", "/workers"): ADMIN,
     ("POST", "/workers/drain"): ADMIN,
-    ("POST", "/schedules/upsert"): WRITE,
+    ("POST", "/schedules/upsert"): DEFINE,
     ("POST", "/schedules/bulk"): Need(TokenScope.WRITE, media_types=LINE_TYPES),
     ("POST", "/schedules/pause"): WRITE,
     ("DELETE", "/schedules/{schedule_id}"): WRITE,
     ("GET", "/schedules"): READ,
     ("GET", "/definitions"): READ,
-    ("POST", "/definitions"): WRITE,
+    ("POST", "/definitions"): DEFINE,
     ("GET", "/schedules/{schedule_id}"): READ,
     ("GET", "/schedules/{schedule_id}/runs"): READ,
     ("GET", "/runs"): READ,
     ("GET", "/schedules/{schedule_id}/periods/{period_id}/why"): READ,
     ("GET", "/schedules/{schedule_id}/periods/{period_id}/runs"): READ,
     ("GET", "/schedules/{schedule_id}/output"): READ,
-    ("POST", "/preview"): READ,
+    ("POST", "/preview"): READ._replace(large=True),
     ("POST", "/schedules/{schedule_id}/resume-preview"): READ,
     ("GET", "/audit"): READ,
-    ("PUT", "/workflows/{workflow_id}/versions/{version}"): WRITE,
+    ("PUT", "/workflows/{workflow_id}/versions/{version}"): DEFINE,
     ("GET", "/workflows/{workflow_id}/versions/{version}"): READ,
     ("GET", "/workflows/{workflow_id}"): READ,
     ("GET", "/dags"): READ,
-    ("POST", "/dags/{dag_id}/runs"): RUN,
-    ("POST", "/dags/{dag_id}/catchup"): RUN,
+    ("POST", "/dags/{dag_id}/runs"): RUN._replace(large=True),
+    ("POST", "/dags/{dag_id}/catchup"): RUN._replace(large=True),
     ("POST", "/dags/{dag_id}/pause"): WRITE,
     ("GET", "/dags/{dag_id}/runs"): READ,
     ("GET", "/dag-runs/{run_id}"): READ,
     ("GET", "/dag-runs/{run_id}/attempts"): READ,
     ("POST", "/dag-runs/{run_id}/cancel"): RUN,
-    ("POST", "/dag-runs/{run_id}/retry"): RUN,
+    ("POST", "/dag-runs/{run_id}/retry"): RUN._replace(large=True),
     # For workers on other hosts: with the key of another tenant's run, a caller could start it.
     ("POST", "/run-launcher/start"): ADMIN,
     ("POST", "/schedules/{schedule_id}/run"): RUN,

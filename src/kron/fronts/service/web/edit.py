@@ -20,6 +20,7 @@ from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.definitions import definition_document, edited_definition
+from kron.fronts.service.json_text import read_json
 from kron.fronts.service.registrar import Registrar, check_etag, etag_of, unknown_as_schedule
 from kron.fronts.service.web.time_text import PageTime, moment_of, span
 from kron.fronts.service.web.view_models import value_text, zone_of_job
@@ -98,14 +99,15 @@ class Edits:
         record = await self._record(name)
         page = EditPage(text, etag)
         try:
-            definition = await edited_definition(self._registrar, record, _document(text))
+            document = await self._compute(_document, text)
+            definition = await edited_definition(self._registrar, record, document)
             check_etag(name, etag, record)
         except (InputError, ConflictError) as error:
             return page._replace(problem=str(error)), record
         others = await self._others(record)
         now = self._registrar.now()
         # The launcher is stored apart: the documents compared are those of the page, without secrets.
-        shown, typed = map(_launcher_in, (definition_document(record), _document(text)))
+        shown, typed = map(_launcher_in, (definition_document(record), document))
         stored = compiled_job(record.definition, name).for_job(name)
         # So is the definition's suspend.
         policy = replace(stored.policy, suspend=bool(record.suspended))
@@ -122,7 +124,8 @@ class Edits:
         Return the number of its earlier definition; None if only other fields have changed.
         """
         record = await self._record(name)
-        definition = await edited_definition(self._registrar, record, _document(text))
+        document = await self._compute(_document, text)
+        definition = await edited_definition(self._registrar, record, document)
         (saved,) = await self._registrar.catalog.upsert(
             [definition], expect=lambda job: check_etag(name, etag, job)
         )
@@ -143,7 +146,7 @@ class Edits:
 
 def _document(text: str) -> object:
     try:
-        return json.loads(text)
+        return read_json(text)
     except (ValueError, RecursionError) as cause:
         raise InvalidOptionError(option="definition", value="", reason=f"must be JSON: {cause}") from cause
 

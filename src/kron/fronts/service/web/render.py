@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from kron.core.time.instant import rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
+from kron.fronts.service.compute_pool import ComputePool
 from kron.fronts.service.web.time_text import PageTime, moment_of_text, span
 
 PACKAGE = "kron.fronts.service.web"
@@ -45,6 +46,8 @@ PDI, PDF = "\u2069", "\u202c"
 DIRECTIONS = {**dict.fromkeys("\u2066\u2067\u2068", PDI), **dict.fromkeys("\u202a\u202b\u202d\u202e", PDF)}
 # Fields of a form that are read.
 MAX_FIELDS = 10
+# A longer form is read beside the event loop: its escapes are decoded one by one.
+LARGE_FORM = 16_384
 IMMUTABLE = "public, max-age=31536000, immutable"
 # Paths below these are pages, whatever the client accepts.
 PAGES = ("/ui/", "/docs", "/static/")
@@ -211,9 +214,16 @@ def signed_in() -> str | None:
 
 async def form_fields(request: Request) -> dict[str, str]:
     """Return the fields of a form, each with its first value; too many are none."""
-    form = (await request.body()).decode("utf-8", "replace")
+    form = await request.body()
+    if len(form) <= LARGE_FORM:
+        return _fields_of(form)
+    pool: ComputePool = request.app.state.compute_pool
+    return await pool.run_always(_fields_of, form)
+
+
+def _fields_of(form: bytes) -> dict[str, str]:
     try:
-        fields = parse_qs(form, max_num_fields=MAX_FIELDS)
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
     except ValueError:
         return {}
     return {name: values[0] for name, values in fields.items()}

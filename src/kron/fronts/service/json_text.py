@@ -1,0 +1,32 @@
+"""JSON of requests, with a limit for its values: they cost processor time and memory, not its length."""
+
+import json
+
+from kron.core.errors import InputError
+
+# Commas and opening brackets of one document. Its parser keeps every other thread waiting, some 0.1 s for a
+# million of them, and the garbage collector several times as long.
+MAX_VALUES = 200_000
+
+
+class TooManyValuesError(InputError):
+    """A JSON document has more values than are read."""
+
+    code = "too_many_values"
+
+    def __init__(self, *, count: int) -> None:
+        reason = (
+            f"has {count:,} commas and opening brackets; at most {MAX_VALUES:,} are read: send less at once"
+        )
+        super().__init__(f"JSON {reason}", option="body", reason=reason)
+
+
+def read_json(text: bytes | str) -> object:
+    """Return a document; raise TooManyValuesError, or ValueError or RecursionError if it is no JSON."""
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    count = sum(map(text.count, ",[{"))
+    if count > MAX_VALUES:
+        raise TooManyValuesError(count=count)
+    document: object = json.loads(text)
+    return document
