@@ -171,6 +171,9 @@ class WorkflowStore(Protocol):
     ) -> list[str]:
         """Return the workflows by name, from a name on; with `users`, those of these owners only."""
 
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        """Count the versions of the workflows whose names start with a prefix, up to `most`."""
+
     async def close(self) -> None:
         """Close files and connections."""
 

@@ -104,13 +104,6 @@ PROTECTIONS = (
         _loop("the same workflow in another order"),
     ),
     Protection(
-        "a version of a workflow is written beside the event loop",
-        f"{SERVICE}/api/workflows.py",
-        "return await registrar.compute_pool.run(_answer, record, registrar.rules.runs_dags)",
-        "return _answer(record, registrar.rules.runs_dags)",
-        _loop("a version of a workflow"),
-    ),
-    Protection(
         "the next start is searched beside the event loop",
         f"{SERVICE}/registrar.py",
         "following = (work() if is_plain else await self.compute_pool.run_always(work)).nominal_time",
@@ -429,6 +422,13 @@ PROTECTIONS = (
         "most_of_user=max(1, slots // 2) if free > 0 else 1,",
         "most_of_user=None,",
         "tests/app/dag/test_worker.py::test_tasks_that_never_end_leave_slots_to_other_users",
+    ),
+    Protection(
+        "versions of workflows are limited per user",
+        f"{AUTH}/tenancy.py",
+        "if await self._workflows.count_versions(workflow_prefix(owner), most=most) >= most:",
+        "if False:",
+        "tests/service/test_workflow_quota.py::test_a_user_has_a_quota_of_workflow_versions",
     ),
     Protection(
         "open runs of DAGs are limited per user",

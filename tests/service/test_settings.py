@@ -36,6 +36,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "max_schedules": ("9", 9),
     "max_running": ("11", 11),
     "max_open_runs": ("13", 13),
+    "max_workflow_versions": ("12", 12),
     "min_interval_s": ("10", 10),
     "store": ("memory://", "memory://"),
     "store_file": ("store.txt", "store.txt"),

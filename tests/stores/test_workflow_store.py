@@ -99,6 +99,15 @@ async def test_workflows_are_listed_by_name_and_owner(workflows: WorkflowStore) 
     assert await workflows.names(users=[]) == []
 
 
+async def test_the_versions_below_a_prefix_are_counted_up_to_a_limit(workflows: WorkflowStore) -> None:
+    assert await workflows.count_versions("ann.", most=10) == 0
+    for name in ("ann.a", "ann.b", "ann", "ann-a", "anna.a", "bob.a"):
+        for version in (1, 2):
+            await workflows.put(FIRST._replace(workflow_id=name, version=version))
+    assert await workflows.count_versions("ann.", most=10) == 4
+    assert await workflows.count_versions("ann.", most=3) == 3
+
+
 async def test_one_of_many_concurrent_writes_of_a_version_wins(workflows: WorkflowStore) -> None:
     records = [FIRST._replace(user_id=f"user{number}") for number in range(8)]
     kept = await asyncio.gather(*map(workflows.put, records))

@@ -72,6 +72,16 @@ class FolderWorkflows:
         records = (self._get(workflow_id, number) for number in numbers[:limit])
         return [WorkflowVersion(each.version, each.user_id, each.created_at) for each in records if each]
 
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        """Count the versions of the workflows whose names start with a prefix, up to `most`."""
+
+        def count() -> int:
+            folders = self._folder.iterdir() if self._folder.exists() else ()
+            named = (folder for folder in folders if folder.name.startswith(prefix))
+            return sum(1 for folder in named for _ in islice(folder.glob("*.json"), most))
+
+        return min(most, await self._do(count))
+
     async def names(
         self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
     ) -> list[str]:

@@ -116,6 +116,10 @@ def storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
+# Sorts after every name of a workflow: what lies between a prefix and it starts with the prefix.
+AFTER_NAMES = "\x7f"
+
+
 def start_values(start: StartRequest) -> dict[str, object]:
     """Return the values of the statements about a start of the run launcher."""
     return {NAMES.get(field, field): value for field, value in start._asdict().items()}

@@ -91,7 +91,8 @@ class Registrar:
         self.whole = store
         # The store as the caller's tenant sees it, under every route and page.
         self.store = TenantStore(store, max_jobs=rules.max_schedules, max_open=rules.max_open_runs)
-        self._workflows = None if workflows is None else TenantWorkflows(workflows)
+        most = rules.max_workflow_versions
+        self._workflows = None if workflows is None else TenantWorkflows(workflows, max_versions=most)
         # The runs of DAGs, where the service executes them.
         self.dags: DagStore | None = None
         self.rules = rules
@@ -251,6 +252,8 @@ class Registrar:
         # Documents of a megabyte are compared.
         compute = self.compute_pool.run_always
         await compute(check_deployed, deployment, known, self.rules)
+        if known is None:
+            await self.workflows.check_quota(deployment.record)
         if not dry_run:
             stored = await self.workflows.put(deployment.record)
             await compute(check_stored, deployment, stored, self.rules)

@@ -182,6 +182,7 @@ class Rules:
     min_interval_s: int = 0
     max_schedules: int = 0
     max_open_runs: int = 0
+    max_workflow_versions: int = 0
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
     launchers: LauncherConfig = NO_LIMITS

@@ -46,7 +46,7 @@ def accepts_tokens(settings: Settings) -> bool:
 
 def requires_authentication(settings: Settings) -> bool:
     """Return whether authentication is configured, by token or certificate, and therefore required."""
-    return accepts_tokens(settings) or bool(settings.client_subjects)
+    return settings.has_users
 
 
 def token_reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
@@ -101,6 +101,10 @@ def weaknesses(settings: Settings) -> list[str]:
         ),
         (not settings.requests_per_s, "requests_per_s is 0: no caller is limited"),
         (not settings.max_schedules, "max_schedules is 0: no user is limited"),
+        (
+            not settings.max_workflow_versions,
+            "max_workflow_versions is 0: the workflows of a user are not limited",
+        ),
         (not settings.max_open_runs, "max_open_runs is 0: the open runs of a user are not limited"),
         (
             settings.metrics_port is not None and not is_loopback(settings.metrics_host),

@@ -418,6 +418,11 @@ class Settings:
     max_schedules: int = setting(
         integer(0, 100_000_000), "Schedules per user; 0: no limit, and none for admins", default=10_000
     )
+    max_workflow_versions: int = setting(
+        integer(0, 100_000_000),
+        "Versions of workflows per user, drafts included; 0: no limit, and none for admins",
+        default=10_000,
+    )
     max_running: int = setting(
         integer(1, 10_000),
         "Requests in flight to executors, and running processes, per user and kind; the others wait in turn",
@@ -447,6 +452,7 @@ class Settings:
             min_interval_s=self.min_interval_s,
             max_schedules=self.max_schedules,
             max_open_runs=self.max_open_runs,
+            max_workflow_versions=self.max_workflow_versions,
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             launchers=self.launcher_config(),
@@ -469,6 +475,11 @@ class Settings:
     def default_notify(self) -> Notify | None:
         """Return the notifications of schedules that set none."""
         return default_of(self.notify, self.channels)
+
+    @property
+    def has_users(self) -> bool:
+        """Return whether callers are users: without tokens and certificates everyone is admin."""
+        return self.jwt_keys is not None or self.has_secret("jwt_secret") or bool(self.client_subjects)
 
     def notify_options(self) -> NotifyOptions:
         """Return how a worker notifies."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
-from kron.stores.row import start_values
+from kron.stores.row import AFTER_NAMES, start_values
 from kron.stores.statement import statements
 
 SQL = statements("postgres", "workflow")
@@ -56,6 +56,13 @@ class PostgresWorkflows:
         async with self._connection() as connection:
             rows = await rows_of(connection, SQL["workflow_names"], values)
         return [name for (name,) in rows]
+
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        """Count the versions of the workflows whose names start with a prefix, up to `most`."""
+        values = {"prefix": prefix, "following": prefix + AFTER_NAMES, "most": most}
+        async with self._connection() as connection:
+            ((count,),) = await rows_of(connection, SQL["count_versions"], values)
+        return int(count)
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
-from kron.stores.row import start_values
+from kron.stores.row import AFTER_NAMES, start_values
 from kron.stores.sqlite.file import MEMORY, SqliteFile
 from kron.stores.sqlite.write import Writing
 from kron.stores.statement import statements
@@ -57,6 +57,14 @@ class SqliteWorkflows:
             lambda connection: connection.execute(SQL["workflow_names"], values).fetchall()
         )
         return [name for (name,) in rows]
+
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        """Count the versions of the workflows whose names start with a prefix, up to `most`."""
+        values = {"prefix": prefix, "following": prefix + AFTER_NAMES, "most": most}
+        (count,) = await self._file.do(
+            lambda connection: connection.execute(SQL["count_versions"], values).fetchone()
+        )
+        return int(count)
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""

@@ -353,14 +353,31 @@ def _newly_owned(changed: Sequence[Change], known: Mapping[str, JobRecord]) -> l
 class TenantWorkflows:
     """A workflow store restricted to the current caller's tenants."""
 
-    def __init__(self, workflows: WorkflowStore) -> None:
+    def __init__(self, workflows: WorkflowStore, *, max_versions: int = 0) -> None:
         self._workflows = workflows
+        # The quota of versions per user; 0 is unlimited.
+        self.max_versions = max_versions
         self.close = workflows.close
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
         """Store a version unless it exists; return the stored one."""
         _check_workflow_owner(record.workflow_id, record.user_id)
         return await self._workflows.put(record)
+
+    async def check_quota(self, record: WorkflowRecord) -> None:
+        """Raise if a new version would exceed the quota of its user."""
+        _check_workflow_owner(record.workflow_id, record.user_id)
+        most, owner = self.max_versions, record.user_id
+        if not most or current_caller().users is None:
+            return
+        # Their names start with their owner's.
+        if await self._workflows.count_versions(workflow_prefix(owner), most=most) >= most:
+            message = (
+                f'Quota exceeded: "{owner}" has {most} versions of workflows, and another would exceed the '
+                "quota (max_workflow_versions): change a draft instead, or have the operator raise "
+                "the quota"
+            )
+            raise LimitExceededError(message)
 
     async def check_use(self, schedule_id: str, settings: WorkflowSettings) -> None:
         """Raise for a schedule of a workflow that its owner does not own, whether it exists or not."""

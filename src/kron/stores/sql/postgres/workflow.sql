@@ -15,6 +15,11 @@ WHERE workflow_id = %(workflow_id)s AND version = %(version)s
 SELECT version, user_id, created_at FROM workflows
 WHERE workflow_id = %(workflow_id)s ORDER BY version DESC LIMIT %(limit)s
 
+-- name: count_versions
+SELECT count(*) FROM (
+    SELECT version FROM workflows
+    WHERE workflow_id >= %(prefix)s AND workflow_id < %(following)s LIMIT %(most)s) AS found
+
 -- name: workflow_names
 SELECT DISTINCT workflow_id FROM workflows
 WHERE workflow_id > %(after)s AND (CAST(%(users)s AS TEXT[]) IS NULL OR user_id = ANY(CAST(%(users)s AS TEXT[])))

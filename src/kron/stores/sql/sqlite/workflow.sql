@@ -15,6 +15,11 @@ WHERE workflow_id = :workflow_id AND version = :version
 SELECT version, user_id, created_at FROM workflows
 WHERE workflow_id = :workflow_id ORDER BY version DESC LIMIT :limit
 
+-- name: count_versions
+SELECT count(*) FROM (
+    SELECT version FROM workflows
+    WHERE workflow_id >= :prefix AND workflow_id < :following LIMIT :most) AS found
+
 -- name: workflow_names
 SELECT DISTINCT workflow_id FROM workflows
 WHERE workflow_id > :after AND (:users IS NULL OR user_id IN (SELECT value FROM json_each(:users)))
