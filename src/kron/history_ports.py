@@ -72,10 +72,10 @@ class NoticeOutbox(Protocol):
     async def pending_notices(
         self, namespace: str, *, limit: int, of_owner: int | None = None
     ) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first.
+        """Return the notices still to be sent, `limit` of each target, of its owners in turn, oldest first.
 
-        With `of_owner` no more than so many of one owner, of each of its targets in turn. The owner is what
-        the name of a job starts with, up to a slash.
+        Those that were tried are among them. With `of_owner` no more than so many of one owner, of each of
+        its targets in turn. The owner is what the name of a job starts with, up to a slash.
         """
 
     async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:

@@ -249,6 +249,27 @@ PROTECTIONS = (
         "tests/app/test_notify.py::test_a_flood_of_one_owner_is_read_in_parts",
     ),
     Protection(
+        "users who share a channel have messages of their own",
+        f"{SERVICE}/settings.py",
+        "are_apart=self.has_users,",
+        "are_apart=False,",
+        "tests/service/test_hostile_notices.py::test_hostile_tenants_who_share_a_channel_delay_no_notification_of_another",
+    ),
+    Protection(
+        "owners of one target take turns in the outbox",
+        "stores/sql/sqlite/statements.sql",
+        "ORDER BY batch IS NULL, turn, number) AS place",
+        "ORDER BY number) AS place",
+        "tests/app/test_notify.py::test_a_flood_to_a_target_hides_no_notice_of_another_owner",
+    ),
+    Protection(
+        "a target that hangs takes few messages at once",
+        "app/notify/sender.py",
+        "if has_turn and targets[target] < MAX_OF_TARGET:",
+        "if has_turn:",
+        "tests/app/test_notify.py::test_owners_who_share_a_target_that_hangs_send_a_few_messages_to_it_at_once",
+    ),
+    Protection(
         "notices of one owner that wait are bounded",
         "app/notify/sender.py",
         "if any(count >= MAX_READ for count in counts.values()):",

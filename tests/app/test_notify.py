@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from kron.app.notify.channel import EmailChannel, parse_channels
-from kron.app.notify.sender import BACKOFF, MAX_READ, MAX_SENDING, NotifyOptions, Sender
+from kron.app.notify.sender import BACKOFF, MAX_OF_TARGET, MAX_READ, MAX_SENDING, NotifyOptions, Sender
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import StoreUnavailableError
 from kron.core.job.job import Job
 from kron.core.plan.notice import NOTICE_CODES
-from kron.core.plan.outbox import SendLimits
+from kron.core.plan.outbox import MAX_GROUP, SendLimits
 from kron.core.plan.record import NoticeEvent, NoticeRecord, NoticeState
 from kron.core.plan.registration import create
 from kron.core.plan.step import Change
@@ -84,10 +84,15 @@ class Stage:
         limits: SendLimits = AT_ONCE,
         egress: EgressPolicy | None = None,
         open_target: Callable[[str], str] = str,
+        are_apart: bool = False,
     ) -> AsyncIterator[Sender]:
         """Run a worker that sends."""
         options = NotifyOptions(
-            channels=parse_channels(channels or {}), limits=limits, egress=egress, open_target=open_target
+            channels=parse_channels(channels or {}),
+            limits=limits,
+            egress=egress,
+            open_target=open_target,
+            are_apart=are_apart,
         )
         journal = LogJournal()
         self.sender = Sender(self.store, self.clock, namespace=SPACE, options=options, journal=journal)
@@ -344,6 +349,35 @@ async def test_targets_of_one_owner_that_hang_delay_no_other_owner(stage: Stage)
         await stage.write(a_notice(1, f"{sink.url}/cem", identity="cem/yearly"))
         await until(lambda: sink.requests)
         assert len(stuck.requests) == MAX_SENDING
+
+
+async def test_owners_who_share_a_target_that_hangs_send_a_few_messages_to_it_at_once(stage: Stage) -> None:
+    async with http_sink() as stuck, http_sink() as sink, stage.sending({}, are_apart=True):
+        stuck.hangs = True
+        owners = [f"user{number}" for number in range(2 * MAX_OF_TARGET)]
+        await stage.write(
+            *(
+                a_notice(10 * number + each, f"{stuck.url}/shared", identity=f"{owner}/yearly")
+                for number, owner in enumerate(owners)
+                for each in range(3)
+            )
+        )
+        await until(lambda: len(stuck.requests) == MAX_OF_TARGET)
+        await stage.write(a_notice(1_000, f"{sink.url}/own", identity="user9/yearly"))
+        await until(lambda: sink.requests)
+        assert len(stuck.requests) == MAX_OF_TARGET
+        assert all(request.document["count"] == 3 for request in stuck.requests)
+
+
+async def test_a_flood_to_a_target_hides_no_notice_of_another_owner(stage: Stage) -> None:
+    async with http_sink() as stuck:
+        stuck.hangs = True
+        flood = [a_notice(number, stuck.url, identity="ann/yearly") for number in range(1, MAX_GROUP + 2)]
+        await stage.write(*flood, a_notice(5_000, stuck.url, identity="bob/yearly"))
+        async with stage.sending({}, are_apart=True):
+            await until(lambda: len(stuck.requests) == 2)
+        names = [str(request.document["summary"]) for request in stuck.requests]
+        assert [name for name in names if '"bob/yearly"' in name], names
 
 
 async def test_what_was_claimed_before_a_crash_is_sent_again_as_the_same_message(stage: Stage) -> None:

@@ -39,7 +39,7 @@ def _note_stretches(file: str) -> None:
         if taken >= SHORT_S:
             notes.write(f"{os.getpid()} {taken:.4f}\n")
 
-    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    asyncio.Handle._run = measured  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

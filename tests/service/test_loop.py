@@ -18,6 +18,7 @@ REPEATED = 3
 JSON, FORM = {"content-type": "application/json"}, {"content-type": "application/x-www-form-urlencoded"}
 FLAT = {f"k{number}": 1 for number in range(80_000)}
 LISTS = b'{"x":[' + b"[]," * 300_000 + b"[]]}"
+NODES = b'{"user_id":"u","triggers":[],"nodes":[{"id":"a","type":"log","x":[' + b"[]," * 300_000 + b"[]]}]}"
 
 
 def _deployment(*, shuffled: bool = False, **further: object) -> bytes:
@@ -34,7 +35,7 @@ EDIT = "/ui/schedule/edit?id=never"
 # What each is, the method, the path, the body, and the statuses that its answer may have.
 Request = tuple[str, str, bytes, dict[str, str], tuple[int, ...]]
 REQUESTS: dict[str, Request] = {
-    "a body of many lists": ("POST", "/schedules/upsert", LISTS, JSON, (400,)),
+    "a body of many lists": ("PUT", "/workflows/u.c/versions/1", NODES, JSON, (400,)),
     "a request of many fields": ("POST", "/definitions", json.dumps(FLAT).encode(), JSON, (400,)),
     "a body of a megabyte for a small request": (
         "POST", "/schedules/pause", json.dumps(FLAT).encode(), JSON, (413,),

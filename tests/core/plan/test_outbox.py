@@ -22,6 +22,22 @@ def read(
     return messages, outbox.wake_at
 
 
+def test_notices_of_owners_who_are_apart_are_never_one_message() -> None:
+    pending = [a_notice(number, identity=f"{'ann' if number % 2 else 'bob'}/x") for number in range(4)]
+    pending[1] = pending[1]._replace(batch="n1", tries=1, due_at=NOW + 60_000)
+    outbox = read_outbox(
+        pending,
+        sent_at={},
+        busy=(),
+        limits=LIMITS,
+        now=NOW + 10_000,
+        owner_of=lambda name: name.partition("/")[0],
+    )
+    # The retry of one of Ann's delays hers, and none of Bob's.
+    assert [[notice.id for notice in message.notices] for message in outbox.messages] == [["n0", "n2"]]
+    assert outbox.wake_at == NOW + 60_000
+
+
 def test_notices_wait_for_others_and_are_sent_as_one_message() -> None:
     first, later = a_notice(1), a_notice(2, at=NOW + 9_000)
     assert read(first, now=NOW) == ([], NOW + 10_000)

@@ -17,7 +17,7 @@ from kron.ports import Clock
 # How long each step of a session may take, in seconds.
 SMTP_S = 10.0
 # Sessions at once.
-MAX_SESSIONS = 4
+MAX_SESSIONS = 20
 CLEAR_TEXT = "offers no TLS, and a password is not sent in clear text"
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 from kron.app.notify.channel import (
     Channel,
@@ -31,6 +32,7 @@ from kron.core.plan.outbox import (
     Outbox,
     Queue,
     SendLimits,
+    no_owner,
     read_outbox,
 )
 from kron.core.plan.record import NoticeRecord, NoticeState
@@ -51,9 +53,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kron.notify")
 # Tries of one message, about four hours of them, and the delays between.
 BACKOFF = Backoff(max_attempts=30, first_delay=timedelta(seconds=1), max_delay=timedelta(minutes=10))
-# Messages that are sent at once, in all and of one owner; a target never takes more than one of them, and an
-# owner of which none is being sent always has one.
-MAX_SENDING, MAX_OWN = 10, 5
+# Messages that are sent at once, in all, of one owner, and to one target, of different owners; an owner of
+# which none is being sent has one whatever the others do.
+MAX_SENDING, MAX_OWN, MAX_OF_TARGET = 10, 5, 5
 # Notices that are read at once, and that may wait, of one owner: more are those of a flood.
 MAX_READ, MAX_WAITING = 1_000, 10_000
 GIVEN_UP = f"given up: more than {MAX_WAITING:,} of this owner waited"
@@ -86,6 +88,8 @@ class NotifyOptions:
     limits: SendLimits = DEFAULT_SEND_LIMITS
     egress: EgressPolicy | None = None
     secret: bytes | None = None
+    # Several users share the service: no message is about the schedules of two of them.
+    are_apart: bool = False
     # Returns the target of a notice as it is used: a store may have its URL encrypted.
     open_target: Callable[[str], str] = str
 
@@ -115,6 +119,7 @@ class Sender:
         self._called = asyncio.Event()
         self._leaving = asyncio.Event()
         self._composing = asyncio.Lock()
+        self._composers = WeakValueDictionary[str, asyncio.Lock]()
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[Queue, asyncio.Task[None]] = {}
         self._owners: dict[Queue, str] = {}
@@ -213,6 +218,7 @@ class Sender:
                 busy=self._sending.keys(),
                 limits=self.options.limits,
                 now=now,
+                owner_of=owner_in if self.options.are_apart else no_owner,
             )
             messages = self._admitted(outbox.messages)
             claimed = {message: message.claimed() for message in messages}
@@ -240,14 +246,20 @@ class Sender:
         return pending
 
     def _admitted(self, due: Sequence[Message]) -> list[Message]:
-        """Return the messages to send now: targets of one owner that hang delay no other owner."""
+        """Return the messages to send now: targets of one owner that hang delay no other owner.
+
+        Owners who share a target take turns: the first is the one whose last message is the longest ago.
+        """
         own, total = Counter(self._owners[queue] for queue in self._sending), len(self._sending)
+        targets = Counter(queue.target for queue in self._sending)
         admitted = []
-        for message in due:
-            owner = _owner_of(message)
-            if not own[owner] or (total < MAX_SENDING and own[owner] < MAX_OWN):
+        for message in sorted(due, key=lambda each: self._sent_at.get(each.queue, 0)):
+            owner, target = _owner_of(message), message.queue.target
+            has_turn = not own[owner] or (total < MAX_SENDING and own[owner] < MAX_OWN)
+            if has_turn and targets[target] < MAX_OF_TARGET:
                 admitted.append(message)
                 own[owner] += 1
+                targets[target] += 1
                 total += 1
         return admitted
 
@@ -259,7 +271,7 @@ class Sender:
 
     async def _send(self, message: Message, now: int) -> None:
         """Send one message and keep its result for the next write."""
-        target, is_ping = message.queue
+        target, is_ping, _ = message.queue
         channel: Channel | None = None
         try:
             target = self.options.open_target(target)
@@ -343,7 +355,9 @@ class Sender:
 
     async def _composed(self, message: Message) -> Composed:
         """Return a message with the sentences of `why` about the periods it lists."""
-        async with self._composing:
+        # Of one owner one message at a time waits for the turn of another.
+        own = self._composers.setdefault(_owner_of(message), asyncio.Lock())
+        async with own, self._composing:
             began = self._clock.monotonic()
             described = [await self._described(each) for each in message.notices[:MAX_LISTED]]
             await self._rest(began)

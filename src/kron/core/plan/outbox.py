@@ -1,6 +1,6 @@
 """The outbox: which pending notices are sent now, grouped into messages, and when to look again. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kron.core.plan.notice import PINGS
@@ -29,10 +29,14 @@ DEFAULT_SEND_LIMITS = SendLimits()
 
 
 class Queue(NamedTuple):
-    """The key of one queue: messages of a queue are sent one after the other."""
+    """The key of one queue: messages of a queue are sent one after the other.
+
+    Where several users share the outbox, each has queues of its own.
+    """
 
     target: str
     is_ping: bool
+    owner: str = ""
 
 
 class Message(NamedTuple):
@@ -45,6 +49,11 @@ class Message(NamedTuple):
     def claimed(self) -> list[NoticeRecord]:
         """Return the notices with their batch and one attempt more, to be written before they are sent."""
         return [notice._replace(batch=self.id, tries=notice.tries + 1) for notice in self.notices]
+
+
+def no_owner(_: str) -> str:
+    """Return the owner of every job where none is told from another."""
+    return ""
 
 
 class Outbox(NamedTuple):
@@ -62,12 +71,16 @@ def read_outbox(
     busy: Collection[Queue],
     limits: SendLimits,
     now: int,
+    owner_of: Callable[[str], str] = no_owner,
 ) -> Outbox:
-    """Return the due messages; `sent_at` is when each queue last sent one, and `busy` ones are sending."""
+    """Return the due messages; `sent_at` is when each queue last sent one, and `busy` ones are sending.
+
+    `owner_of` returns the owner of a job: notices of several are never sent together.
+    """
     messages: list[Message] = []
     expired: list[NoticeRecord] = []
     wake_at: int | None = None
-    for queue, notices in _by_queue(pending).items():
+    for queue, notices in _by_queue(pending, owner_of).items():
         if queue in busy:
             continue
         max_age_ms = limits.max_ping_age_ms if queue.is_ping else limits.max_age_ms
@@ -90,10 +103,13 @@ def _given_up(notice: NoticeRecord, now: int) -> NoticeRecord:
     return notice._replace(state=NoticeState.FAILED, due_at=None, error=last, ended_at=now)
 
 
-def _by_queue(pending: Iterable[NoticeRecord]) -> dict[Queue, list[NoticeRecord]]:
+def _by_queue(
+    pending: Iterable[NoticeRecord], owner_of: Callable[[str], str]
+) -> dict[Queue, list[NoticeRecord]]:
     queues: dict[Queue, list[NoticeRecord]] = {}
     for notice in sorted(pending, key=lambda notice: notice.number):
-        queues.setdefault(Queue(notice.target, notice.event in PINGS), []).append(notice)
+        queue = Queue(notice.target, notice.event in PINGS, owner_of(notice.identity))
+        queues.setdefault(queue, []).append(notice)
     return queues
 
 

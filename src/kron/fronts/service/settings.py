@@ -493,6 +493,7 @@ class Settings:
             limits=SendLimits(self.notify_wait_ms, self.notify_interval_ms),
             egress=egress_policy_of(self.allowed_hosts, urls=own),
             secret=self.secret(),
+            are_apart=self.has_users,
         )
 
     def outputs(self) -> RunOutputs:

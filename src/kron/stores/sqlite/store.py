@@ -673,10 +673,10 @@ class SqliteStore:
     async def pending_notices(
         self, namespace: str, *, limit: int, of_owner: int | None = None
     ) -> list[NoticeRecord]:
-        """Return the notices still to be sent, the oldest `limit` of each target, oldest first.
+        """Return the notices still to be sent, `limit` of each target, of its owners in turn, oldest first.
 
-        With `of_owner` no more than so many of one owner, of each of its targets in turn. The owner is what
-        the name of a job starts with, up to a slash.
+        Those that were tried are among them. With `of_owner` no more than so many of one owner, of each of
+        its targets in turn. The owner is what the name of a job starts with, up to a slash.
         """
         store = self._reader()
         values: dict[str, object] = {"limit": limit, "of_owner": NO_LIMIT if of_owner is None else of_owner}

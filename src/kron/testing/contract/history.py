@@ -307,6 +307,17 @@ class NoticeContract:
         found = await store.pending_notices(SPACE, limit=1, of_owner=3)
         assert [notice.id for notice in found] == ["n0", "n1", "other"]
 
+    async def test_owners_of_one_target_take_turns(self, store: Store) -> None:
+        await stored(store, a_job("ann/a"), a_job("bob/b"))
+        many = [a_notice(f"n{number}", "ann/a") for number in range(5)]
+        await self._write(store, *many, a_notice("other", "bob/b"))
+        found = await store.pending_notices(SPACE, limit=2)
+        assert [notice.id for notice in found] == ["n0", "other"]
+        # What was tried is sent again as it was.
+        await store.note_notices(SPACE, [found[1]._replace(batch="other", tries=1)])
+        assert [notice.id for notice in await store.pending_notices(SPACE, limit=1)] == ["other"]
+        assert [notice.id for notice in await store.pending_notices(SPACE, limit=2)] == ["n0", "other"]
+
     async def test_the_oldest_notices_of_an_owner_with_too_many_are_given_up(self, store: Store) -> None:
         await stored(store, a_job("ann/a"), a_job("ann/b"), a_job("bob/b"))
         names = ["ann/a", "ann/b"] * 2

@@ -612,9 +612,12 @@ ON CONFLICT DO NOTHING
 SELECT {notice.columns} FROM (
     SELECT *, row_number() OVER (PARTITION BY split_part(schedule_id, '/', 1) ORDER BY place, number) AS own
     FROM (
-        SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
-        FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending
-    WHERE place <= %(limit)s) AS placed
+        SELECT *, row_number() OVER (PARTITION BY target ORDER BY batch IS NULL, turn, number) AS place
+        FROM (
+            SELECT *, row_number() OVER (
+                PARTITION BY target, split_part(schedule_id, '/', 1) ORDER BY number) AS turn
+            FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending) AS taken
+    WHERE place <= %(limit)s OR batch IS NOT NULL) AS placed
 WHERE own <= %(of_owner)s ORDER BY number
 
 -- name: give_up_notices

@@ -550,10 +550,11 @@ ON CONFLICT DO NOTHING
 -- name: pending_notices
 SELECT {notice.columns} FROM (
     SELECT *, row_number() OVER (PARTITION BY owner ORDER BY place, number) AS own FROM (
-        SELECT *, substr(schedule_id, 1, instr(schedule_id || '/', '/') - 1) AS owner,
-            row_number() OVER (PARTITION BY target ORDER BY number) AS place
-        FROM notices WHERE namespace = :namespace AND state = 'pending')
-    WHERE place <= :limit)
+        SELECT *, row_number() OVER (PARTITION BY target ORDER BY batch IS NULL, turn, number) AS place FROM (
+            SELECT *, row_number() OVER (PARTITION BY target, owner ORDER BY number) AS turn FROM (
+                SELECT *, substr(schedule_id, 1, instr(schedule_id || '/', '/') - 1) AS owner
+                FROM notices WHERE namespace = :namespace AND state = 'pending')))
+    WHERE place <= :limit OR batch IS NOT NULL)
 WHERE own <= :of_owner ORDER BY number
 
 -- name: give_up_notices
