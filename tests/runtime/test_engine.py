@@ -245,6 +245,17 @@ async def test_many_jobs_due_at_once_start_at_once_and_each_once(rig: Rig) -> No
         assert await rig.seen(name) == ["SUCCESS due"] * 2
 
 
+async def test_the_end_of_a_run_that_was_started_here_is_written_without_a_read(rig: Rig) -> None:
+    await rig.add(*map(job_of, "abc"))
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE)
+    loads, seen = rig.store.calls["load"], await rig.seen("a")
+    await rig.clock.advance_to(NOON + 2 * MINUTE)
+    # One read of due jobs for each wake: that of the starts, and that of their ends.
+    assert (await rig.seen("a"))[len(seen) :] == ["SUCCESS due"]
+    assert rig.store.calls["load"] - loads == 2
+
+
 async def test_a_run_that_takes_too_long_is_cancelled_and_lost(rig: Rig) -> None:
     cancelled: list[datetime] = []
 

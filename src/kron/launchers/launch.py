@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from kron.core.plan.compiled import cached_by_text
 from kron.core.plan.record import JobRecord, RunRecord
-from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, full_report
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EPOCH, MILLISECOND, rfc3339
 from kron.launchers.backoff import sleep_for
@@ -94,7 +94,7 @@ def report_of(
     """Return the report of an event of an attempt, at the present time."""
     at = (clock.now() - EPOCH) // MILLISECOND
     text = None if error is None else tidy(hide_run_tokens(error))
-    return RunReport(run.identity, run.key, run.attempt, event, at, text, run_id)
+    return full_report((run.identity, run.key, run.attempt, event, at, text, run_id))
 
 
 def tidy(text: str, limit: int = MAX_ERROR) -> str:

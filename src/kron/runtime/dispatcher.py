@@ -8,7 +8,7 @@ from math import inf
 
 from kron.core.errors import StoreError
 from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
-from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, needs_earlier
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, launch_of, needs_earlier
 from kron.core.plan.step import Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH, MILLISECOND
@@ -17,6 +17,7 @@ from kron.runtime.recovery import confirm_changes
 
 # Executions started before other tasks of the event loop run.
 STARTS_PER_YIELD = 100
+START = WriteScope.START
 
 Shards = Mapping[int, int]
 # Changes, the store's answer when it wrote them, and the shards owned at that time.
@@ -138,7 +139,7 @@ class Dispatcher:
             for run in change.starts:
                 if run.key in existing_runs or (shards is not self.owned and self._was_lost(run, shards)):
                     continue
-                self._start(change.job, run, is_sole=change.scope is WriteScope.START, earlier=earlier)
+                self._start(change.job, run, is_sole=change.scope is START, earlier=earlier)
                 started += 1
                 if started % STARTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
@@ -156,7 +157,7 @@ class Dispatcher:
             change.job.identity
             for change in changes
             for run in change.starts
-            if needs_earlier(change.job, run)
+            if change.job.epoch > 1 and needs_earlier(change.job, run)
         }
         if not names or self.epochs is None:
             return NO_EARLIER
@@ -200,7 +201,7 @@ class Dispatcher:
             self._withhold(job, run)
             return
         known = earlier.get(run.identity, ()) if earlier else ()
-        launch = Launch(job, run, None, self._lease_check(run), earlier=known)
+        launch = launch_of(job, run, self._lease_check(run), known)
         if is_sole:
             self.sole_runs[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)

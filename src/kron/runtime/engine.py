@@ -475,9 +475,7 @@ class Engine:
         reports = self._aside.held_back(self._inbox.of_shards(reports, ownership.shards, self._lease))
         try:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
-            loaded = await self._store.load(ownership, until=NEVER, limit=0, named=others)
-            self._report_limit.saw(loaded.cases)
-            reported = await attach_reports(self._store, self._namespace, loaded.cases, reports)
+            reported = await self._reported(ownership, others, reports)
             states = await self._limited([*known, *reported], now)
             changes, _ = self._plan(ownership, states, now)
             settled = await self._write(ownership, changes, now)
@@ -492,6 +490,16 @@ class Engine:
             # These jobs changed in the store: their reports are planned again with the current records.
             self._inbox.put_back([report for report in reports if report.identity in settled.stale_jobs])
         return changes
+
+    async def _reported(
+        self, ownership: Ownership, names: list[str], reports: list[RunReport]
+    ) -> list[JobState]:
+        """Return the jobs with some names, read with the reports about them."""
+        cases: list[JobState] = []
+        if names:
+            cases = (await self._store.load(ownership, until=NEVER, limit=0, named=names)).cases
+        self._report_limit.saw(cases)
+        return await attach_reports(self._store, self._namespace, cases, reports)
 
     async def _start_due(self, ownership: Ownership, now: int) -> int | None:
         """Start everything due: a small first batch, and if more is due, the rest as a burst."""

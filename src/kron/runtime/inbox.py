@@ -92,7 +92,7 @@ async def attach_reports(
 
     A run whose end is not awaited is not open, and a report still changes it (DESIGN 7).
     """
-    if not reports:
+    if not reports or not states:
         return states
     grouped = by_identity(reports)
     states = [state._replace(reports=grouped.get(state.job.identity, ())) for state in states]
@@ -119,8 +119,13 @@ def sole_run_states(
     others: list[str] = []
     for identity, grouped in by_identity(reports).items():
         launch = sole_runs.pop(identity, None)
-        if launch is not None and all(report.key == launch.run.key for report in grouped):
+        if launch is not None and _is_about(grouped, launch.run.key):
             states.append(JobState(launch.job, (launch.run,), grouped))
         else:
             others.append(identity)
     return states, others
+
+
+def _is_about(reports: Sequence[RunReport], key: str) -> bool:
+    """Say whether reports, nearly always one, are all about the run with a key."""
+    return reports[0].key == key and (len(reports) == 1 or all(report.key == key for report in reports))

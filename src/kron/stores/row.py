@@ -31,7 +31,7 @@ from kron.core.plan.record import (
     positions,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import WriteScope
+from kron.core.plan.step import Change, WriteScope
 from kron.core.workflow import StartRequest
 
 # Columns whose names differ from their fields': the names of the fields are those of views and timestamps.
@@ -125,12 +125,12 @@ def start_values(start: StartRequest) -> dict[str, object]:
     return {NAMES.get(field, field): value for field, value in start._asdict().items()}
 
 
-def check_keys(runs: Iterable[RunRecord]) -> None:
+def check_keys(changes: Iterable[Change]) -> None:
     """Refuse to insert a period's run under a key that is not made of its job's name and its nominal time.
 
-    So a key is as unique as the period, which the database enforces.
+    So a key is as unique as the period, which the database enforces. The fast path made those of a cohort.
     """
-    for run in runs:
+    for run in [run for change in changes if change.cohort is None for run in change.inserts]:
         if run.kind is RunKind.PERIOD and run.key != key_of(run.identity, run.nominal_time):
             raise StoreError(f'The run of "{run.identity}" has the key of another run', row=run.key)
 

@@ -19,12 +19,13 @@ from kron.core.plan.pace import Pace
 from kron.core.plan.pause import resume
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
-from kron.core.plan.step import Change, JobState, JobStep, Snapshot, retry_at
+from kron.core.plan.step import Change, JobState, JobStep, Snapshot, WriteScope, retry_at
 
 # What the core raises for a damaged record; any other exception is a bug in Kron.
 UNUSABLE = (KronError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Manual runs are not retried: the caller sees the result.
 RETRIED = frozenset({RunKind.PERIOD, RunKind.OVERRIDE})
+END = WriteScope.END
 UNUSABLE_RECORD = "its record cannot be used"
 BY_TIMEOUT = "did not end within the run timeout"
 
@@ -62,7 +63,7 @@ def _change_of(state: JobState, snapshot: Snapshot, fast_path: FastPath, pace: P
     job, now = state.job, fast_path.now
     rules = rules_of(job.notify, snapshot.notify) if job.notify or snapshot.notify else None
     if rules is None or not needs_full_step(job, rules, now):
-        change = fast_path.start(state) or fast_path.report(state)
+        change = fast_path.report(state) if state.reports else fast_path.start(state)
         if change is not None:
             return change
     change = take_step(JobStep(state, snapshot, now, pace), state, draining=snapshot.draining)
@@ -95,6 +96,9 @@ def set_aside(state: JobState, fault: str, now: int) -> Change:
 def _next_of(change: Change) -> int | None:
     """Return when a job is due next without a report."""
     at = change.job.plan_at
+    if change.scope is END:
+        # Its run has ended, and it wrote no other.
+        return at
     for runs in (change.inserts, change.updates):
         for run in runs:
             if run.due_at is not None and (at is None or run.due_at < at):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple
 
 from kron.core.choice import Choice
@@ -84,6 +85,12 @@ class RunReport(NamedTuple):
     run_id: str | None = None
 
 
+# Makes a report of all its fields without counting them, several times as fast.
+full_report: Callable[[tuple[str, str, int, RunEvent, int, str | None, str | None]], RunReport] = partial(
+    tuple.__new__, RunReport
+)
+
+
 class LeaseStatus(Enum):
     """Whether an owner may start the runs it has recorded.
 
@@ -138,3 +145,13 @@ class Launch(NamedTuple):
     def data_interval(self) -> DataInterval:
         """Return the stretch of time the execution is responsible for; computed only where it is used."""
         return self.interval or data_interval(self.job, self.run, self.earlier)
+
+
+def launch_of(
+    job: JobRecord,
+    run: RunRecord,
+    lease_status: Callable[[], LeaseStatus] | None,
+    earlier: Sequence[EpochRecord],
+) -> Launch:
+    """Return the launch of a job's run; made without counting its fields, because every start needs one."""
+    return tuple.__new__(Launch, (job, run, None, lease_status, None, earlier, None))

@@ -32,7 +32,7 @@ UPDATE_JOBS = {
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:
     """Write all changes; return whether each job had its revision and each inserted run was new."""
-    check_keys(run for change in changes for run in change.inserts)
+    check_keys(changes)
     common = {"namespace": namespace, "now": now}
     # Every transaction locks jobs in the same order, which avoids deadlocks.
     changes = sorted(changes, key=lambda change: change.job.identity)

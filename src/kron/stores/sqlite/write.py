@@ -43,6 +43,9 @@ UPDATE_JOB = {
     scope: filled("sqlite", SQL["update_job"], {"changed_job": columns})
     for scope, columns in CHANGED_JOB.items()
 }
+# Only enqueued runs have a number of their key; of the others there is a value less to read from JSON.
+START_TOGETHER = SQL["start_together"].replace("value ->> 3", "NULL")
+END = WriteScope.END
 # The values of a statement's columns, taken from a record.
 changed_job_row = {scope: writer(JobRecord, columns) for scope, columns in CHANGED_JOB.items()}
 new_job_row = writer(JobRecord, GROUPS["new_job"])
@@ -93,21 +96,24 @@ def encoded(prepared: Prepared) -> Prepared:
     A value that all rows share is passed once: reading it from JSON takes longer than writing it.
     """
     statement, _, changes, rows = prepared
-    keys = _keys_of(statement)
-    if rows is None or not _is_order_free(statement, keys, rows):
+    if rows is None:
         return prepared
     columns = list(zip(*rows, strict=True))
-    firsts = columns[: len(columns) - keys]
-    shared = frozenset(place for place, values in enumerate(firsts) if values.count(values[0]) == len(values))
-    own = [values for place, values in enumerate(columns) if place not in shared]
+    first_key = len(columns) - _keys_of(statement)
+    if not _is_order_free(statement, columns[first_key:]):
+        return prepared
+    places = range(len(columns))
+    shared = [place for place in places if columns[place].count(columns[place][0]) == len(rows)]
+    own = [columns[place] for place in places if place not in shared]
     text = json.dumps(list(zip(*own, strict=True)) or [()] * len(rows), ensure_ascii=False)
     # SQLite would cut a text at a NUL.
     if ESCAPED_NUL in text and any(
         "\0" in value for values in own for value in values if isinstance(value, str)
     ):
         return prepared
-    values = [columns[place][0] for place in sorted(shared)]
-    return Prepared(_of_json(statement, shared), (*values, text), changes)
+    values = [columns[place][0] for place in shared if place < first_key]
+    keys = [columns[place][0] for place in shared if place >= first_key]
+    return Prepared(_of_json(statement, frozenset(shared)), (*values, text, *keys), changes)
 
 
 def _keys_of(statement: str) -> int:
@@ -115,11 +121,11 @@ def _keys_of(statement: str) -> int:
     return statement.partition("WHERE")[2].count("?") if statement.startswith("UPDATE") else 0
 
 
-def _is_order_free(statement: str, keys: int, rows: Sequence[Sequence[object]]) -> bool:
+def _is_order_free(statement: str, keys: Sequence[Sequence[object]]) -> bool:
     """Say whether one execution for all rows writes the same as one for each, in their order."""
     if not keys:
         return statement.startswith("INSERT")
-    return len({tuple(row[-keys:]) for row in rows}) == len(rows)
+    return len(set(zip(*keys, strict=True))) == len(keys[0])
 
 
 @lru_cache(MAX_KNOWN)
@@ -222,7 +228,7 @@ def write_or_refuse(
 
 def prepare(namespace: int, changes: Sequence[Change], now: int) -> list[Prepared]:
     """Return the statements that write all changes, if each job has its revision and each run is new."""
-    check_keys(run for change in changes for run in change.inserts)
+    check_keys(changes)
     cohorts, ended, others = _grouped(changes)
     return [
         *(each for group in cohorts for each in _start_together(group, now)),
@@ -234,17 +240,17 @@ def prepare(namespace: int, changes: Sequence[Change], now: int) -> list[Prepare
 def _grouped(
     changes: Sequence[Change],
 ) -> tuple[list[Sequence[Change]], Sequence[Change], Sequence[Change]]:
-    """Return the changes of each cohort, ordinary ends, and all others.
+    """Return the changes of each cohort with one fencing token, ordinary ends, and all others.
 
     A group is written by one statement: SQLite works without the interpreter's lock, and other threads run.
     """
-    groups: dict[int, list[Change]] = {}
+    groups: dict[tuple[int, int], list[Change]] = {}
     ended: list[Change] = []
     others: list[Change] = []
     for change in changes:
         if change.cohort is not None:
-            groups.setdefault(id(change.cohort), []).append(change)
-        elif change.scope is WriteScope.END and len(change.updates) == 1:
+            groups.setdefault((id(change.cohort), change.starts[0].token), []).append(change)
+        elif change.scope is END and len(change.updates) == 1:
             ended.append(change)
         else:
             others.append(change)
@@ -253,48 +259,39 @@ def _grouped(
 
 def _start_together(changes: Sequence[Change], now: int) -> list[Prepared]:
     """Write the starts of one cohort, if each job has its revision and each run is new."""
-    cohort = changes[0].cohort
+    cohort, token = changes[0].cohort, changes[0].starts[0].token
     assert cohort is not None
-    enqueued = cohort.run.status is RunStatus.ENQUEUED
-    rows = json.dumps(
-        [
-            (
-                change.job.number,
-                change.revision,
-                run.key,
-                key_number(run.key) if enqueued else None,
-                run.token,
-            )
-            for change in changes
-            for run in change.starts
-        ]
-    )
-    shared = shared_run_row(cohort.run)
+    if cohort.run.status is RunStatus.ENQUEUED:
+        statement = SQL["start_together"]
+        rows = [(*_start_of(change), key_number(change.starts[0].key)) for change in changes]
+    else:
+        statement = START_TOGETHER
+        rows = [_start_of(change) for change in changes]
     numbers = json.dumps([change.job.number for change in changes])
     last_start_at = changes[0].job.last_start_at
     values = (cohort.cursor, cohort.next_time, cohort.plan_at, last_start_at, now, numbers)
     return [
-        Prepared(SQL["start_together"], (*shared, now, rows), len(changes)),
+        Prepared(statement, (token, *shared_run_row(cohort.run), now, json.dumps(rows)), len(changes)),
         Prepared(SQL["advance_together"], values, len(changes)),
     ]
 
 
+def _start_of(change: Change) -> tuple[object, ...]:
+    return change.job.number, change.revision, change.starts[0].key
+
+
 def _end_together(changes: Sequence[Change], now: int) -> list[Prepared]:
     """Write ordinary ends, if each job has its revision."""
-    if not changes:
-        return []
-    rows = json.dumps([_end_of(change) for change in changes])
-    return [
-        Prepared(SQL["end_together"], (now, rows)),
-        Prepared(SQL["succeed_together"], (now, rows), len(changes)),
-    ]
+    runs = [_end_of(change, now) for change in changes]
+    jobs = [(change.job.last_success_at, now, change.job.number, change.revision) for change in changes]
+    return [*prepared_rows(SQL["end_run"], runs), *prepared_rows(SQL["succeed"], jobs, exact=True)]
 
 
-def _end_of(change: Change) -> tuple[object, ...]:
+def _end_of(change: Change, now: int) -> tuple[object, ...]:
     (run,) = change.updates
     error, run_id = run.error and storable(run.error), run.run_id and storable(run.run_id)
-    key = (change.job.number, change.revision, run.nominal_time, slot_of(run))
-    return (*key, run.status, run.ended_at, run.result, error, run_id, change.job.last_success_at)
+    how = (run.status._value_, run.ended_at, run.result and run.result._value_, error, run_id, now)
+    return (*how, change.job.number, run.nominal_time, slot_of(run))
 
 
 def _write_each(namespace: int, changes: Sequence[Change], now: int) -> list[Prepared]:

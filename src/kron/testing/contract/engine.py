@@ -15,7 +15,7 @@ from kron.core.plan.record import (
     key_of,
     request_key_of,
 )
-from kron.core.plan.step import JobState, Ownership, WriteResult, WriteScope
+from kron.core.plan.step import Change, JobState, Ownership, WriteResult, WriteScope
 from kron.core.shard import SHARDS
 from kron.ports import Store
 from kron.testing.contract.sample import (
@@ -133,6 +133,24 @@ class SettlementContract:
         assert [await store.runs(SPACE, name) for name in "abc"] == [change.updates for change in ended]
         states = {state.job.identity: state for state in await store.cases(SPACE)}
         assert [states[name] for name in "abc"] == [JobState(change.job) for change in ended]
+
+    async def test_many_ends_are_written_together(self, store: Store) -> None:
+        """Of one period, and of different ones."""
+        ownership = await store.acquire(SPACE, "a")
+        for step in (0, 60):
+            jobs = [a_job(f"job-{step}-{number:02}", plan_at=NOW + MINUTE) for number in range(12)]
+            await stored(store, *jobs)
+            runs = [a_run(job.identity, NOON + step * number) for number, job in enumerate(jobs)]
+            await written(store, ownership, *runs)
+            states = await store.cases(SPACE, [job.identity for job in jobs])
+            started = [Change(state.job, state.job.revision, starts=[*state.runs]) for state in states]
+            ended = ends_of(started[:5], error="odd \u2713", run_id="7:8") + ends_of(started[5:])
+            assert {change.scope for change in ended} == {WriteScope.END}
+            assert await store.settle(ownership, ended, now=NOW) == CLEAN
+            found = {state.job.identity: state for state in await store.cases(SPACE)}
+            for change in ended:
+                assert found[change.job.identity] == JobState(change.job)
+                assert await store.runs(SPACE, change.job.identity) == change.updates
 
     async def test_a_reader_sees_a_large_write_completely_or_not_at_all(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -250,7 +250,7 @@ ON CONFLICT DO NOTHING
 
 -- name: start_together
 INSERT INTO runs (idempotency_key, token, schedule_id, {shared_run.columns}, namespace, job, slot, key_number, changed_at)
-SELECT value ->> 2, value ->> 4, schedule_id, {shared_run.values}, namespace, number, 0, value ->> 3, ?
+SELECT value ->> 2, ?, schedule_id, {shared_run.values}, namespace, number, 0, value ->> 3, ?
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
@@ -259,14 +259,14 @@ WHERE true ON CONFLICT DO NOTHING
 UPDATE jobs SET revision = revision + 1, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
 WHERE number IN (SELECT value FROM json_each(?))
 
--- name: end_together
-UPDATE runs SET status = value ->> 4, due_at = NULL, is_open = 0, over_at = value ->> 5, result = value ->> 6,
-    error = value ->> 7, run_id = value ->> 8, acked = 1, changed_at = ?
-FROM json_each(?) WHERE job = value ->> 0 AND nominal_time = value ->> 2 AND slot = value ->> 3
+-- name: end_run
+UPDATE runs SET status = ?, over_at = ?, result = ?, error = ?, run_id = ?, due_at = NULL, is_open = 0, acked = 1,
+    changed_at = ?
+WHERE job = ? AND nominal_time = ? AND slot = ?
 
--- name: succeed_together
-UPDATE jobs SET revision = revision + 1, failures = 0, last_success_at = value ->> 9, changed_at = ?
-FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
+-- name: succeed
+UPDATE jobs SET revision = revision + 1, failures = 0, last_success_at = ?, changed_at = ?
+WHERE number = ? AND revision = ?
 
 -- name: update_run
 UPDATE runs SET {changed_run.assignments}, key_number = coalesce(key_number, ?), changed_at = ?
