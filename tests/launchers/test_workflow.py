@@ -48,6 +48,9 @@ class Slow:
     ) -> list[str]:
         return []
 
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        return 0
+
     async def close(self) -> None:
         pass
 

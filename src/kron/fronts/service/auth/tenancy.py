@@ -371,7 +371,7 @@ class TenantWorkflows:
         if not most or current_caller().users is None:
             return
         # Their names start with their owner's.
-        if await self._workflows.count_versions(workflow_prefix(owner), most=most) >= most:
+        if await self.count_versions(workflow_prefix(owner), most=most) >= most:
             message = (
                 f'Quota exceeded: "{owner}" has {most} versions of workflows, and another would exceed the '
                 "quota (max_workflow_versions): change a draft instead, or have the operator raise "
@@ -408,6 +408,10 @@ class TenantWorkflows:
         own = current_caller().users
         wanted = own if users is None else users if own is None else [user for user in users if user in own]
         return await self._workflows.names(users=wanted, after=after, limit=limit)
+
+    async def count_versions(self, prefix: str, *, most: int) -> int:
+        """Count the versions of workflows whose names start with a prefix, up to `most`, for a quota."""
+        return await self._workflows.count_versions(prefix, most=most)
 
 
 def _check_workflow_owner(workflow_id: str, owner: str) -> None:
