@@ -447,7 +447,7 @@ PROTECTIONS = (
     Protection(
         "versions of workflows are limited per user",
         f"{AUTH}/tenancy.py",
-        "if await self._workflows.count_versions(workflow_prefix(owner), most=most) >= most:",
+        "if await self.count_versions(workflow_prefix(owner), most=most) >= most:",
         "if False:",
         "tests/service/test_workflow_quota.py::test_a_user_has_a_quota_of_workflow_versions",
     ),

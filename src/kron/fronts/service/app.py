@@ -69,7 +69,6 @@ def app_of(
         redoc_url=None,
         dependencies=[Depends(refuse_unknown)],
     )
-    app.state.compute_pool = registrar.compute_pool
     _add_middleware(app, settings, authenticator, metrics, registrar)
     for kind, answer in (
         (KronError, problem.of_error),
@@ -99,7 +98,8 @@ def app_of(
 def _add_middleware(
     app: FastAPI, settings: Settings, authenticator: Authenticator, metrics: Metrics, registrar: Registrar
 ) -> None:
-    """Add the middleware, the innermost first: authentication, meters, request limits."""
+    """Add the middleware, the innermost first: large bodies, authentication, meters, request limits."""
+    app.state.compute_pool = registrar.compute_pool
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)
     sites = SitePolicy(is_open=authenticator.is_open, host=settings.host, trusted=settings.trusted_hosts)

@@ -279,7 +279,7 @@ class Registrar:
         else:
             jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
-        following = await self._next_runs_at(jobs)
+        following = await self._next_runs_at(jobs, stored=not dry_run)
         upserted = deployment.names
         receipt["upserted"] = [{"schedule_id": name, "next_run_at": following.get(name)} for name in upserted]
         receipt["retired"] = retired
@@ -363,9 +363,9 @@ class Registrar:
         following = (work() if is_plain else await self.compute_pool.run_always(work)).nominal_time
         return None if following is None else rfc3339(following)
 
-    async def _next_runs_at(self, jobs: Sequence[JobRecord]) -> dict[str, str | None]:
+    async def _next_runs_at(self, jobs: Sequence[JobRecord], *, stored: bool) -> dict[str, str | None]:
         """Return the next period of jobs by name, of as many as the processor time of an answer allows."""
-        states = await self.catalog.query.states([job.identity for job in jobs])
+        states = await self.catalog.query.states([job.identity for job in jobs]) if stored else {}
         now = self.now()
 
         def following() -> dict[str, str | None]:

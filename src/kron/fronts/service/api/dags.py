@@ -11,7 +11,7 @@ from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
 from kron.core.dag.contract import StartRunResult
 from kron.core.dag.record import DagRunStatus
 from kron.core.time.instant import instant_text
-from kron.fronts.service.api.body import JsonRoute
+from kron.fronts.service.api.middleware import JsonRoute
 from kron.fronts.service.api.models import RequestBody, model_of, up_to
 from kron.fronts.service.dags import MAX_SLOTS, TenantDags
 from kron.fronts.service.responses import (

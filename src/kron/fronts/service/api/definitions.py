@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from kron.fronts.service.api.body import JsonRoute
+from kron.fronts.service.api.middleware import JsonRoute
 from kron.fronts.service.api.models import DefinitionsRequest, Filter, model_of, up_to
 from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.definitions import ApplyRequest

@@ -7,15 +7,15 @@ are checked where they are used, in this process as over HTTP.
 from collections.abc import Iterable
 from functools import cache
 from types import GenericAlias, NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import Depends, Query
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     JsonValue,
-    PlainValidator,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -124,19 +124,13 @@ def up_to(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": 1, "maximum": most})
 
 
-def _object(value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise PydanticCustomError("dict_type", "Input should be a valid dictionary")
-    return value
-
-
-# A document is checked where it is used, field by field: the framework would copy it first.
-UNCHANGED = PlainValidator(_object)
 _JOBS = WithJsonSchema({"type": "array", "maxItems": MAX_APPLIED, "items": {"type": "object"}})
 _SET = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
-ScheduleInput = Annotated[dict[str, object], UNCHANGED, WithJsonSchema(schedule_schema(EXAMPLE))]
+# A document is checked where it is used, field by field: the framework would copy it first.
+UncheckedDocument: TypeAlias = InstanceOf[dict[str, object]]
+ScheduleInput = Annotated[UncheckedDocument, WithJsonSchema(schedule_schema(EXAMPLE))]
 DagInput = Annotated[
-    dict[str, Any], UNCHANGED, WithJsonSchema({"type": "object", "additionalProperties": True})
+    InstanceOf[dict[str, Any]], WithJsonSchema({"type": "object", "additionalProperties": True})
 ]
 Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 RequestId = Annotated[str | None, _or_null({"type": "string", "minLength": 1, "maxLength": MAX_REQUEST})]
@@ -209,9 +203,7 @@ class DefinitionsRequest(RequestBody):
     plan has seen of each schedule, an empty one where it did not exist.
     """
 
-    jobs: Annotated[list[Annotated[dict[str, object], UNCHANGED]], _JOBS] = Field(
-        max_length=MAX_APPLIED, examples=[[JOB_EXAMPLE]]
-    )
+    jobs: Annotated[list[UncheckedDocument], _JOBS] = Field(max_length=MAX_APPLIED, examples=[[JOB_EXAMPLE]])
     set_name: Annotated[str, _SET] = Field(default=DEFAULT_SET, alias="set", examples=["billing"])
     prune: bool = False
     dry_run: bool = False

@@ -131,11 +131,15 @@ def _problem_of(fault: Mapping[str, object]) -> Problem:
     match fault["type"], fault.get("ctx"):
         case "json_invalid", {"error": reason}:
             return Problem("body", None, f"is not JSON at character {path.removeprefix('body.')}: {reason}")
-        case "dict_type" | "model_attributes_type", _ if path == "body":
+        case "is_instance_of" | "model_attributes_type", _ if path == "body":
             reason = "must be a JSON object, sent with the header content-type: application/json"
             return Problem(path, None, reason)
         case "missing", _ if path == "body":
             return Problem(path, None, "is missing; send a JSON object")
+        case "is_instance_of", _:
+            return Problem(path, None, "must be a JSON object")
+        case _:
+            pass
     given = fault.get("input")
     return Problem(path, given if isinstance(given, str | int | float) else None, str(fault["msg"]))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
-from kron.fronts.service.api.body import JsonRoute
+from kron.fronts.service.api.middleware import JsonRoute
 from kron.fronts.service.api.models import (
     EXAMPLE,
     Filter,

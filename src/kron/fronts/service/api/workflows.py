@@ -14,7 +14,7 @@ from kron.core.fields import parse_instant
 from kron.core.plan.report import DataInterval
 from kron.core.time.instant import instant_text
 from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
-from kron.fronts.service.api.body import JsonRoute
+from kron.fronts.service.api.middleware import JsonRoute
 from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, DagInput, StartRequest, model_of
 from kron.fronts.service.auth.principal import default_owner
 from kron.fronts.service.registrar import Registrar
