@@ -216,7 +216,7 @@ async def story(
 async def test_whatever_a_seed_does_to_the_store_every_period_runs_once(
     clock: SimulatedClock, seed: int
 ) -> None:
-    chance = Chance(seed=seed, odds=0.2, calls=["load", "settle", "cases", "find_runs"])
+    chance = Chance(seed=seed, odds=0.3, calls=["load", "settle", "cases", "find_runs"])
     store = faulty(clock, chance=chance)
     runs, effects = await story(clock, store)
     assert store.injected, "the seed does nothing"
