@@ -68,7 +68,7 @@ class Odd(NamedTuple):
 
 
 def test_a_field_of_another_type_is_refused() -> None:
-    with pytest.raises(AssertionError, match="share: a store keeps texts and integers"):
+    with pytest.raises(AssertionError, match="share: records hold texts and integers"):
         columns_of(Odd)
 
 

@@ -8,8 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache, partial
-from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 from kron.core.choice import Choice
 from kron.core.errors import StoreError
@@ -26,6 +25,7 @@ from kron.core.plan.record import (
     RunKind,
     RunRecord,
     RunStatus,
+    field_types,
     getter,
     key_of,
     positions,
@@ -60,19 +60,10 @@ class Column(NamedTuple):
 @cache
 def columns_of(record: type[tuple[Any, ...]]) -> tuple[Column, ...]:
     """Return the columns of a record in the order of its fields."""
-    return tuple(_column(field, hint) for field, hint in get_type_hints(record, include_extras=True).items())
-
-
-def _column(field: str, hint: Any) -> Column:
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    (kind,) = (option for option in options if option is not NoneType)
-    is_external = get_origin(kind) is Annotated
-    if is_external:
-        kind = get_args(kind)[0]
-    choices = kind if issubclass(kind, Choice) else None
-    assert issubclass(kind, str | int), f"{field}: a store keeps texts and integers"
-    name, is_text, is_nullable = NAMES.get(field, field), issubclass(kind, str), NoneType in options
-    return Column(field, name, is_text, is_nullable, is_external, choices)
+    return tuple(
+        Column(field, NAMES.get(field, field), each.is_text, each.is_optional, each.is_external, each.choices)
+        for field, each in field_types(record).items()
+    )
 
 
 def _without(record: type[tuple[Any, ...]], fields: Iterable[str]) -> tuple[Column, ...]:

@@ -7,9 +7,11 @@ and `fire_time`, are milliseconds since 1970; nominal times are seconds.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import sha256
 from operator import itemgetter
-from typing import Annotated, NamedTuple, TypeAlias
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from kron.core.choice import Choice
 from kron.core.job.outcome import Outcome, Reason
@@ -390,6 +392,33 @@ class AuditRecord(NamedTuple):
     user_id: ExternalText | None
     before: ExternalText | None
     after: ExternalText | None
+
+
+class FieldType(NamedTuple):
+    """What a field of a record holds: texts or integers, perhaps None, of people, or of some choices."""
+
+    is_text: bool
+    is_optional: bool
+    is_external: bool
+    choices: type[Choice] | None
+
+
+@cache
+def field_types(record: type[tuple[Any, ...]]) -> dict[str, FieldType]:
+    """Return the types of a record's fields by name, in their order."""
+    hints = get_type_hints(record, include_extras=True)
+    return {field: _field_type(field, hint) for field, hint in hints.items()}
+
+
+def _field_type(field: str, hint: Any) -> FieldType:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    (kind,) = (option for option in options if option is not NoneType)
+    is_external = get_origin(kind) is Annotated
+    if is_external:
+        kind = get_args(kind)[0]
+    assert issubclass(kind, str | int), f"{field}: records hold texts and integers"
+    choices = kind if issubclass(kind, Choice) else None
+    return FieldType(issubclass(kind, str), NoneType in options, is_external, choices)
 
 
 def positions(fields: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from kron.core.errors import InputError
 from kron.core.plan.compiled import MAX_COMPILED, compiled_job, handled_of
 from kron.core.plan.plan import UNUSABLE_RECORD as UNUSABLE
-from kron.core.plan.record import JobRecord, RunRecord
+from kron.core.plan.record import JobRecord, RunRecord, field_types
 from kron.core.plan.registration import times_ahead
 from kron.core.plan.step import JobState
 from kron.core.task.errors import (
@@ -19,21 +19,15 @@ from kron.core.task.errors import (
 )
 from kron.core.time.instant import LAST_SECOND
 
-TEXTS = frozenset(
-    {
-        "identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "handled", "profile",
-        "applied_set",
-    }
-)  # fmt: skip
-OPTIONAL = frozenset(
-    {
-        "next_time", "plan_at", "past", "replay_until", "replay_at", "paused_because", "paused_until",
-        "resumed_at", "deleted_at", "remaining", "last_start_at", "last_success_at", "last_failure_at",
-        "handled", "profile", "applied_set", "notify", "kept_until",
-    }
-)  # fmt: skip
-RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})
-RUN_OPTIONAL = frozenset({"due_at", "started_at", "ended_at", "result", "error", "run_id"})
+# Which fields of a job and of a run hold texts, and which may be None.
+TEXTS, RUN_TEXTS = (
+    frozenset(field for field, each in field_types(record).items() if each.is_text)
+    for record in (JobRecord, RunRecord)
+)
+OPTIONAL, RUN_OPTIONAL = (
+    frozenset(field for field, each in field_types(record).items() if each.is_optional)
+    for record in (JobRecord, RunRecord)
+)
 # The errors of a text that is not a definition, and the type of the earlier definitions.
 UNREADABLE = (InputError, ValueError, TypeError, LookupError, AttributeError)
 EARLIER = "list of definitions"
