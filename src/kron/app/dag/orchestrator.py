@@ -6,6 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NoReturn
 
+from kron.app.dag.write import Decide, write_run
 from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.contract import DagError, StartRunResult, parse_logical_date
@@ -17,7 +18,7 @@ from kron.core.dag.definition import (
     read_definition,
 )
 from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of, run_key_of
-from kron.core.dag.record import DagChange, DagRun, DagRunStatus, DagState, DagTaskStatus
+from kron.core.dag.record import DagRun, DagRunStatus, DagState, DagTaskStatus
 from kron.core.errors import Problem, quoted
 from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, MILLISECOND, instant_text
@@ -42,7 +43,7 @@ class RunOrchestrator:
     """Starts runs of DAGs in a store: one for each logical date of a DAG, and rerun key where one is given.
 
     `on_change` is called after a write that gives workers something to do. With `max_open`, a user has at
-    most so many open runs; of DAGs with many tasks fewer.
+    most that many open runs; of DAGs with many tasks fewer.
     """
 
     def __init__(
@@ -188,21 +189,19 @@ class RunOrchestrator:
         """Run some tasks of a run again, and all that depend on them."""
         return await self._write(run_id, lambda state: cleared(state, tasks, self._now()))
 
-    async def _write(self, run_id: str, decide: Callable[[DagState], DagChange | None]) -> DagRun:
-        for _ in range(MAX_TRIES):
-            state = await self.state(run_id)
-            change = decide(state)
-            if change is None:
-                return state.run
-            if await self.store.commit(change):
-                self.on_change()
-                return change.run
-        raise DagError(
-            "DAG_STATE_CONTENDED",
-            f"The run {run_id} changed during each of {MAX_TRIES} tries; try again",
-            category="state",
-            context={"run_id": run_id},
-        )
+    async def _write(self, run_id: str, decide: Decide) -> DagRun:
+        written = await write_run(self.store, run_id, decide, max_tries=MAX_TRIES)
+        if written is None:
+            raise DagError(
+                "DAG_STATE_CONTENDED",
+                f"The run {run_id} changed during each of {MAX_TRIES} tries; try again",
+                category="state",
+                context={"run_id": run_id},
+            )
+        if written.change is not None:
+            self.on_change()
+            return written.change.run
+        return _known(written.state, run_id).run
 
     async def find(self, run_id: str) -> DagRun | None:
         """Return a run, or None."""
@@ -216,18 +215,22 @@ class RunOrchestrator:
 
     async def state(self, run_id: str) -> DagState:
         """Return a run with its tasks, or raise DagError."""
-        state = await self.store.state(run_id)
-        if state is None:
-            raise DagError(
-                "DAG_RUN_NOT_FOUND",
-                f'There is no run "{quoted(run_id)}"',
-                category="not_found",
-                context={"run_id": run_id},
-            )
-        return state
+        return _known(await self.store.state(run_id), run_id)
 
     def _now(self) -> int:
         return (self._clock.now() - EPOCH) // MILLISECOND
+
+
+def _known(state: DagState | None, run_id: str) -> DagState:
+    """Return the state of a run that exists, or raise DagError."""
+    if state is None:
+        raise DagError(
+            "DAG_RUN_NOT_FOUND",
+            f'There is no run "{quoted(run_id)}"',
+            category="not_found",
+            context={"run_id": run_id},
+        )
+    return state
 
 
 def run_receipt(run: DagRun, *, created: bool) -> StartRunResult:

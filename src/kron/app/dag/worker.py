@@ -24,11 +24,12 @@ from kron.app.dag.task_call import (
     printing_to_tasks,
     resolved,
 )
+from kron.app.dag.write import Decide, write_run
 from kron.app.launchers import build_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.definition import ResultSource, TaskSpec
 from kron.core.dag.plan import TaskEnd, accepted, ended_together, execution_key
-from kron.core.dag.record import AttemptOutcome, DagChange, DagClaim, DagState
+from kron.core.dag.record import AttemptOutcome, DagClaim
 from kron.core.errors import InputError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS
@@ -470,17 +471,13 @@ class DagWorker:
             for execution, _ in ends:
                 self._forget(execution)
 
-    async def _record(self, run_id: str, decide: Callable[[DagState], DagChange | None]) -> None:
+    async def _record(self, run_id: str, decide: Decide) -> None:
         """Commit a decision about the present state of a run; a stale decision writes nothing."""
-        for _ in range(MAX_TRIES):
-            state = await self._store.state(run_id)
-            change = None if state is None else decide(state)
-            if change is None:
-                _log.warning("reports about tasks of %s are stale", run_id)
-                return
-            if await self._store.commit(change):
-                return
-        raise StoreError(f"Tasks of {run_id} cannot be recorded: the run keeps changing")
+        written = await write_run(self._store, run_id, decide, max_tries=MAX_TRIES)
+        if written is None:
+            raise StoreError(f"Tasks of {run_id} cannot be recorded: the run keeps changing")
+        if written.change is None:
+            _log.warning("reports about tasks of %s are stale", run_id)
 
     async def _close(self) -> None:
         """End functions, leave processes running, and give up the leases that are left."""
