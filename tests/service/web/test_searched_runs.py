@@ -7,7 +7,7 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus, key_of
 from kron.core.plan.step import Change
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.web.pages import Pages
+from kron.fronts.service.web.schedule_pages import Pages
 from kron.stores.sqlite.store import SqliteStore
 from tests.service.test_worker import SECONDLY
 

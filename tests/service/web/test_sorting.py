@@ -10,7 +10,7 @@ from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.web.pages import SCHEDULES, Pages, SortKey, listed_schedules
+from kron.fronts.service.web.schedule_pages import SCHEDULES, Pages, SortKey, listed_schedules
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from kron.testing.store_contract import NOW, a_change, a_run
