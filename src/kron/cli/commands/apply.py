@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kron.app.preview import effect_text
-from kron.cli.commands.plan import MAX_SHOWN, All, difference_document, show_difference
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
+from kron.cli.support.difference import MAX_SHOWN, All, difference_document, show_difference
 from kron.cli.support.interval import Days, Interval, parse_interval
 from kron.cli.support.manifest import load_definitions
 from kron.cli.support.option import AsJson

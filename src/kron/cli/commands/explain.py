@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.commands.next import since_of
+from kron.cli.support.interval import since_of
 from kron.cli.support.option import (
     MAX_COUNT,
     AsJson,

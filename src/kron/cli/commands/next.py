@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kron.cli.support.interval import since_of
 from kron.cli.support.option import (
     AsJson,
     Count,
@@ -17,16 +18,14 @@ from kron.cli.support.option import (
     Identity,
     System,
     Zone,
-    parse_instant,
 )
 from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
 from kron.cli.support.table import NO_TIME, both_times, preview_entry, preview_row
 from kron.cli.support.terminal import say, show_json
-from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.preview import Line, preview
 from kron.core.cron.schedule import Schedule
-from kron.core.time.instant import EpochSeconds, seconds_of
+from kron.core.time.instant import EpochSeconds
 from kron.core.wording import counted
 
 if TYPE_CHECKING:
@@ -80,13 +79,6 @@ def next_command(
     else:
         entries = crontab_schedules(source, options, system=system)
         _next_crontab(source.name, entries, start, count, as_json=as_json)
-
-
-def since_of(start: str | None, timezone: str) -> EpochSeconds:
-    """Return the start of the interval: that of --from, or the next second."""
-    if start is not None:
-        return parse_instant("--from", start, timezone)
-    return seconds_of(SystemClock().now()) + 1
 
 
 def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_json: bool) -> None:

@@ -141,7 +141,7 @@ def _check_dry_run(file: str | None, *, dry_run: bool) -> None:
 
 
 def _show_plan(file: str, start: str | None, count: int, *, as_json: bool) -> None:
-    from kron.cli.commands.next import since_of
+    from kron.cli.support.interval import since_of
     from kron.cli.support.job_file import parse_documents
     from kron.cli.support.source import Source
     from kron.core.time.instant import rfc3339

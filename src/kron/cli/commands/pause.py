@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.commands.schedules import next_start_text
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.option import AsJson
+from kron.cli.support.schedule import next_start_text
 from kron.cli.support.terminal import Display, Utc, say, show_json
 from kron.core.errors import one_line
 from kron.core.wording import counted

@@ -18,16 +18,12 @@ from kron.cli.support.client import (
     show_more,
 )
 from kron.cli.support.option import AsJson
+from kron.cli.support.schedule import NO_SCHEDULE, Search, next_start_text, stopped_by
 from kron.cli.support.terminal import Display, NoColor, Utc, say, show_json
-from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
-from kron.fronts.service.responses import View
 
-Search = Annotated[
-    str | None, typer.Option("--search", metavar="TEXT", help="Only schedules with this text in their name.")
-]
 Paused = Annotated[
     bool | None, typer.Option("--paused/--active", help="Only paused schedules, or only active ones.")
 ]
@@ -35,7 +31,6 @@ Workflow = Annotated[
     str | None, typer.Option("--workflow", metavar="ID", help="Only schedules of this workflow.")
 ]
 HEADER = ("SCHEDULE", "NEXT", "EXPRESSION", "TIME ZONE")
-NO_SCHEDULE = "no schedule matches, or none is stored yet; kron schedules upsert adds one"
 User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Only schedules of this user.")]
 
 
@@ -76,27 +71,6 @@ def _row(schedule: Document, display: Display) -> tuple[str, ...]:
     start = next_start_text(schedule, display)
     state = ", ".join(part for part in (stopped_by(schedule), start) if part)
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
-
-
-def next_start_text(schedule: View, display: Display) -> str:
-    """Return the next start and the number of periods passed over; nothing for a stopped schedule."""
-    if schedule["next_start_at"] is None and (schedule["paused"] or schedule["suspended"]):
-        return ""
-    passed = f" ({schedule['passed_over']} passed over)" if schedule["passed_over"] else ""
-    return f"{display.when(schedule['next_start_at'])}{passed}"
-
-
-def stopped_by(schedule: Document, display: Display | None = None) -> str:
-    """Return what stops a schedule, with a display also why and how long; nothing if it is active."""
-    words = []
-    if schedule["paused"]:
-        because, until = schedule["paused_because"], schedule["paused_until"]
-        end = "" if until is None or display is None else f" until {display.time(until)}"
-        reason = f" ({because})" if because and because != BY_HAND else ""
-        words.append("paused" if display is None else f"paused{reason}{end}")
-    if schedule["suspended"]:
-        words.append("suspended" if display is None else "suspended by its definition")
-    return ", ".join(words)
 
 
 def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:

@@ -1,18 +1,20 @@
-"""`kron simulate`: the future load of all jobs, minute by minute."""
+"""`kron simulate`: the future load of all jobs, minute by minute; `--chaos` runs them with faults instead."""
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from kron.cli.commands.chaos import Chaos, Seed, Years, show_chaos
 from kron.cli.support.interval import Days, From, Interval, To, columns, parse_interval
 from kron.cli.support.job_file import load_jobs
-from kron.cli.support.option import AsJson
+from kron.cli.support.option import AsJson, parse_instant, whole_number
 from kron.cli.support.read import check_once
-from kron.cli.support.terminal import progress, put, say, to_json
+from kron.cli.support.terminal import progress, put, say, show_json, to_json
+from kron.core.cron.schedule import UTC as UTC_ZONE
 from kron.core.errors import InvalidJobFileError, InvalidOptionError, Problem, one_line
 from kron.core.job.job import Job
 from kron.core.job.load import (
@@ -27,6 +29,7 @@ from kron.core.job.load import (
 )
 from kron.core.time.instant import DAY, EpochSeconds, datetime_of, rfc3339
 from kron.core.wording import counted
+from kron.testing.chaos_report import ChaosReport
 
 FULL, EXTRA = "█", "░"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -36,7 +39,30 @@ HEIGHT = 6
 MAX_SHOWN = 10
 # The minutes marked below the chart.
 MARKS = range(0, 60, 10)
+# How many years `--chaos` simulates.
+DEFAULT_YEARS, MAX_YEARS = 1.0, 1_000.0
+# Fixed, so that the same jobs and seed give the same result on every day.
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
+Chaos = Annotated[
+    bool,
+    typer.Option("--chaos", help="Run the jobs with crashes, outages and slow runs, and check the records."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="With --chaos: random seed.  [default: 0]",
+        parser=whole_number("--seed", 0, 2**63 - 1),
+    ),
+]
+Years = Annotated[
+    float | None,
+    typer.Option(
+        "--years", metavar="Y", help=f"With --chaos: simulated years.  [default: {DEFAULT_YEARS:g}]"
+    ),
+]
 Files = Annotated[
     list[str], typer.Argument(metavar="JOBFILE...", help="Job files, YAML or JSON; - is standard input.")
 ]
@@ -69,7 +95,7 @@ def simulate_command(
     if chaos:
         _check_unused({"--to": end, "--days": days}, "it cannot be combined with --chaos; use --years")
         jobs = load_fleet(files)
-        show_chaos(jobs, seed=seed, years=years, start=start, as_json=as_json, progress=_progress())
+        _show_chaos(jobs, seed=seed, years=years, start=start, as_json=as_json, progress=_progress())
         return
     _check_unused({"--seed": seed, "--years": years}, "only for --chaos")
     interval = parse_interval(start, end, days)
@@ -335,3 +361,60 @@ def _figures(load: Load, worst: Sequence[PlannedStart]) -> dict[str, object]:
             for start in worst
         ],
     }
+
+
+# --- chaos ---
+
+
+def _show_chaos(
+    jobs: Sequence[Job],
+    *,
+    seed: int | None,
+    years: float | None,
+    start: str | None,
+    as_json: bool,
+    progress: Callable[[float], None] | None,
+) -> None:
+    """Run the jobs with faults, print the outcomes, and exit with 1 if there is a violation."""
+    from kron.testing.simulator.chaos import run_chaos
+
+    span = DEFAULT_YEARS if years is None else years
+    if not 0 < span <= MAX_YEARS:
+        reason = f"use a number above 0, at most {MAX_YEARS:g}"
+        raise InvalidOptionError(option="--years", value=span, reason=reason)
+    first_at = START if start is None else datetime_of(parse_instant("--from", start, UTC_ZONE))
+    log = logging.getLogger("kron")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # the faults are injected
+    try:
+        report = run_chaos(jobs, seed=seed or 0, years=span, start=first_at, progress=progress)
+    finally:
+        log.setLevel(level)
+    if as_json:
+        first = rfc3339(int(first_at.timestamp()))
+        show_json({"from": first, **report.to_dict()})
+    else:
+        _show_report(report)
+    if report.violations:
+        raise typer.Exit(1)
+
+
+def _show_report(report: ChaosReport) -> None:
+    years = f"{report.years:g} year" + ("" if report.years == 1 else "s")
+    jobs, calls = counted(len(report.outcomes), "job"), counted(report.calls, "call")
+    say(f"seed {report.seed}, {years}: {jobs}, {calls}")
+    ends = f"{report.crashes:,} crashes, {report.stops:,} stops"
+    say(f"{ends}, {counted(report.store_faults, 'failure')} of the store", "")
+    for name, outcomes in report.outcomes.items():
+        say(f"  {one_line(name)}   {counted(sum(outcomes.values()), 'period')}")
+        for how, count in sorted(outcomes.items(), key=lambda item: (-item[1], item[0])):
+            say(f"    {count:>10,}  {how}")
+    if not report.violations:
+        say(
+            "",
+            "no violations: every period has one outcome, and every start was decided, on time and in order",
+        )
+        return
+    say("", f"VIOLATION, seed {report.seed}")
+    for violation in report.violations:
+        say(f"  {one_line(violation)}")

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.commands.schedules import NO_SCHEDULE, Search, next_start_text, stopped_by
 from kron.cli.main import GOOD, NO
 from kron.cli.support.client import (
     Cursor,
@@ -21,6 +20,7 @@ from kron.cli.support.client import (
     text,
 )
 from kron.cli.support.option import AsJson
+from kron.cli.support.schedule import NO_SCHEDULE, Search, next_start_text, stopped_by
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter

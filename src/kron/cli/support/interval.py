@@ -64,6 +64,13 @@ def parse_interval(start: str | None, end: str | None, days: int | None) -> Inte
     return Interval(first, last)
 
 
+def since_of(start: str | None, timezone: str) -> EpochSeconds:
+    """Return the start of the interval: that of --from, or the next second."""
+    if start is not None:
+        return parse_instant("--from", start, timezone)
+    return seconds_of(SystemClock().now()) + 1
+
+
 def _next_minute() -> EpochSeconds:
     return -(-seconds_of(SystemClock().now()) // 60) * 60
 
