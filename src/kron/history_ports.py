@@ -74,8 +74,8 @@ class NoticeOutbox(Protocol):
     ) -> list[NoticeRecord]:
         """Return the notices still to be sent, `limit` of each target, of its owners in turn, oldest first.
 
-        Those that were tried are among them. With `of_owner` no more than so many of one owner, of each of
-        its targets in turn. The owner is what the name of a job starts with, up to a slash.
+        Those that were tried are among them. `of_owner` is the most of one owner, of each of its targets in
+        turn. The owner is what the name of a job starts with, up to a slash.
         """
 
     async def give_up_notices(self, namespace: str, *, most: int, error: str, now: int) -> int:

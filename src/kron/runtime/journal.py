@@ -21,7 +21,7 @@ WARNINGS = frozenset(
         "notification_failed", "record_refused",
     }
 )  # fmt: skip
-# The most lines of one event in a window of so many seconds.
+# The most lines of one event in a window, and its length.
 MAX_LINES, WINDOW_S = 20, 60.0
 # Events that say that the host's clock is or was wrong, and those about it.
 ERRORS = frozenset({"clock_behind", "clock_moved_forward", "clock_off"})

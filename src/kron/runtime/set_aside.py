@@ -84,7 +84,7 @@ class SetAside:
         return others
 
     def release(self) -> None:
-        """Let jobs be tried again whose time has come, with the reports about them."""
+        """Let jobs whose wait is over be tried again, with the reports about them."""
         now = self._clock.monotonic()
         for identity, each in list(self._jobs.items()):
             if each.until > now:

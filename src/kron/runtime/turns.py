@@ -36,7 +36,7 @@ class Turns:
         self._tenant_of = tenant_of
         self._served: Counter[str] = Counter()
         self.step = step
-        # When the search for jobs of others is worth its time again.
+        # When the jobs of others are searched for again.
         self._search_at = -inf
 
     def took(self, count: int, seconds: float) -> None:

@@ -430,7 +430,7 @@ class Settings:
     )
     max_open_runs: int = setting(
         integer(0, 100_000_000),
-        "Open runs per user: those that wait or are under way. Beyond that, schedules that have an open run "
+        "Open runs per user: those that wait or run. Beyond that, schedules that have an open run "
         "start no other, and requested runs are refused; 0: no limit",
         default=10_000,
     )

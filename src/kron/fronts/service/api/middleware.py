@@ -37,8 +37,8 @@ STREAMED = "/schedules/bulk"
 SMALL_BODY = 65_536
 # The largest body of a public route, in bytes: a form with a token.
 SIGN_IN, MAX_SIGN_IN = "/login", 16_384
-# A body of more bytes than this is received in a turn of its caller, who has a few at once; so many more may
-# wait for one. As JSON a body may take fifty times its length in memory.
+# A body of more bytes than this is received in a turn of its caller, who has `MAX_LARGE` at once; as many
+# as `MAX_WAITING` may wait for one. As JSON a body may take fifty times its length in memory.
 LARGE_BODY, MAX_LARGE, MAX_WAITING = 65_536, 2, 20
 # A smaller body takes less time to parse than to hand to a thread, in bytes.
 LARGE_JSON = 16_384

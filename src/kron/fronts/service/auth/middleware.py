@@ -412,7 +412,7 @@ class RequestLimit:
                 del self._counts[caller.name]
 
 
-# Bytes of the answers of one caller that may be under way at once; a single longer one is not refused.
+# Bytes of the answers of one caller that may be in flight at once; a single longer one is not refused.
 MAX_UNREAD = 64 << 20
 
 

@@ -149,7 +149,7 @@ class Row(NamedTuple):
     spark: list[SparkBar]
     day: Day
     stopped: str
-    # Why it is paused, if somebody said so.
+    # Why it is paused, if a reason was given.
     because: str = ""
 
 
