@@ -32,6 +32,17 @@ class WatchedStore(PostgresStore):
     after_settle: Callable[[], Awaitable[None]] | None = None
     after_load: Callable[[], Awaitable[None]] | None = None
     failing = 0
+    is_away = False
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        self._check_away()
+        return await super().renew(ownership, now=now, balance=balance)
+
+    def _check_away(self) -> None:
+        if self.is_away:
+            raise StoreError("it is away")
 
     async def load(
         self,
@@ -49,6 +60,7 @@ class WatchedStore(PostgresStore):
         return loaded
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+        self._check_away()
         if changes and self.before_settle is not None:
             before, self.before_settle = self.before_settle, None
             await before()
@@ -152,6 +164,50 @@ async def test_a_start_whose_write_failed_is_made_once_although_the_lease_lapsed
     await advance(rig, MINUTE + 50 * SECOND)
     assert rig.starts()[1:] == [65]
     assert await rig.seen() == ["SUCCESS due", "SUCCESS due"]
+
+
+async def test_a_stop_during_an_outage_longer_than_the_lease_loses_no_end(rig: Rig) -> None:
+    """The store answers again before the drain timeout: what ended in between is written then."""
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
+
+    await rig.add(job_of(), callback=waits)
+    await rig.run()
+    await advance(rig, MINUTE)
+    watched(rig).is_away = True
+    gate.set()
+    await advance(rig, 3 * MINUTE)
+    stopping = asyncio.create_task(rig.engine.stop())
+    await advance(rig, 3 * MINUTE + 10 * SECOND)
+    watched(rig).is_away = False
+    await advance(rig, 4 * MINUTE)
+    await stopping
+    assert (await rig.seen())[0] == "SUCCESS due"
+
+
+async def test_a_shard_is_given_away_although_the_answer_to_the_end_of_its_run_was_lost(
+    postgres_url: str,
+) -> None:
+    async with rig_of(WatchedStore(postgres_url), LateClock(NOON + MILLISECOND), balance=True) as rig:
+        gate = asyncio.Event()
+
+        async def waits(launch: Launch) -> None:
+            await gate.wait()
+
+        async def fails() -> None:
+            raise StoreError("the connection was lost")
+
+        await rig.add(job_of(text="1 * * * *"), callback=waits)
+        await rig.run()
+        await advance(rig, MINUTE)
+        assert rig.engine._dispatcher.busy_shards() == {shard_of("job")}
+        watched(rig).after_settle = fails
+        gate.set()
+        await advance(rig, 2 * MINUTE)
+        assert await rig.seen() == ["SUCCESS due"]
+        assert rig.engine._dispatcher.busy_shards() == frozenset()
 
 
 async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(

@@ -46,11 +46,11 @@ class LocalRuns:
                 if not run.in_flight:
                     self._identities.pop(run.key, None)
 
-    def forget_unknown(self, reports: Sequence[RunReport], known: Iterable[str]) -> None:
-        """Drop reported runs whose job no longer exists."""
-        names = frozenset(known)
+    def forget_over(self, reports: Sequence[RunReport], states: Sequence[JobState]) -> None:
+        """Drop reported runs that the store has no more, or that are over there."""
+        in_flight = {run.key for state in states for run in state.runs if run.in_flight}
         for report in reports:
-            if report.identity not in names:
+            if report.key not in in_flight:
                 self._identities.pop(report.key, None)
 
     def keep_only(self, is_mine: Callable[[str], bool]) -> None:
@@ -98,10 +98,10 @@ class Dispatcher:
                     if run.key not in settled.existing_runs:
                         self.local_runs.add(run)
 
-    def forget_unknown(self, reports: Sequence[RunReport], states: Sequence[JobState]) -> None:
-        """Drop reported runs whose job no longer exists."""
+    def forget_over(self, reports: Sequence[RunReport], states: Sequence[JobState]) -> None:
+        """Drop reported runs that the store has no more, or whose end was written without an answer."""
         if self.local_runs is not None:
-            self.local_runs.forget_unknown(reports, (state.job.identity for state in states))
+            self.local_runs.forget_over(reports, states)
 
     def _was_lost(self, run: RunRecord, shards: Shards) -> bool:
         """Say whether another worker may have taken a run over since it was written."""

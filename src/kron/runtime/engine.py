@@ -381,7 +381,7 @@ class Engine:
                 # A sleep that begins after a step back of the clock would last as long as the step.
                 if self._time.was_set or (self._inbox.reports and not self._is_on_hold()):
                     continue
-                if self._draining and (self._is_leaving_runs or not self._dispatcher.is_busy):
+                if self._draining and (self._is_leaving_runs or not self._has_work()):
                     return
                 await self._wakeup.wait(None if self._draining else wake_at)
         except OwnedError as error:
@@ -477,13 +477,13 @@ class Engine:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
             reported = await self._reported(ownership, others, reports)
             states = await self._limited([*known, *reported], now)
+            self._dispatcher.forget_over(reports, states)
             changes, _ = self._plan(ownership, states, now)
             settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
             raise
         await self._dispatch((changes, settled, ownership.shards), now)
-        self._dispatcher.forget_unknown(reports, states)
         if self._draining and self._balance:
             self.renew_soon()
         if settled.stale_jobs:
@@ -748,6 +748,10 @@ class Engine:
                     self._jumps.append(clock_jump(self.owner, now - jump, now))
         self._watch.judge(judgement)
         return now
+
+    def _has_work(self) -> bool:
+        """Say whether executions run, or wait for the renewal of a lease that lapsed during an outage."""
+        return self._dispatcher.is_busy or bool(self._dispatcher.unconfirmed)
 
     def _is_on_hold(self) -> bool:
         """Say whether nothing is planned until the lease is renewed, or until the clock is steady."""
