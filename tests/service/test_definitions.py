@@ -1,10 +1,13 @@
 """Sets of definitions over HTTP: one request, all or nothing, only on the state its plan has seen."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kron.app.apply import MAX_APPLIED
+from kron.fronts.service.api.middleware import MAX_WHOLE
 from tests.service.server import serving
 
 HTTP = {"kind": "http", "url": "http://127.0.0.1:9/"}
@@ -40,6 +43,23 @@ def test_a_dry_run_plans_exactly_what_the_write_does(client: Any) -> None:
     etags = {change["schedule_id"]: change["etag"] for change in plan.json()["changes"]}
     assert kinds(client.post("/definitions", json={**wanted, "if_match": etags})) == kinds(plan)
     assert kinds(client.post("/definitions", json=wanted)) == {"b": "unchanged", "c": "unchanged"}
+
+
+@pytest.mark.slow
+def test_a_set_of_as_many_jobs_as_are_allowed_may_have_many_fields(client: Any) -> None:
+    fields: dict[str, Any] = {
+        "schedule": "0,5,10,15,20,25,30,35,40,45,50,55 2,3,4 * * 1,2,3,4,5",
+        "timezone": "Europe/Berlin",
+        "window": {"mode": "after", "duration": "1h"},
+        "constraints": {"avoid": {"dates": [f"2030-{month:02}-01" for month in range(1, 13)]}},
+        "policy": {"overlap": "queue", "catchup": "once", "deadline": "1h", "retry_delay": "1m"},
+    }
+    jobs = [a_job(f"team/service-{number}", **fields) for number in range(MAX_APPLIED)]
+    body = json.dumps({"jobs": jobs, "dry_run": True})
+    assert len(body) < MAX_WHOLE
+    answer = client.post("/definitions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200, answer.text[:500]
+    assert len(kinds(answer)) == MAX_APPLIED
 
 
 def test_a_schedule_that_changed_since_the_plan_keeps_all_from_being_written(client: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -283,6 +284,36 @@ def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Clie
         assert client.post("/schedules/bulk", content=endless(), headers=NDJSON).status_code in (400, 413)
     assert is_well(client)
     assert memory_of(process) - before < MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        ("/schedules/upsert", "application/json"),
+        ("/schedules/x/run", "application/json"),
+        ("/schedules/bulk", "application/x-ndjson"),
+        ("/ui/schedule/pause?id=x", "application/x-www-form-urlencoded"),
+    ],
+)
+def test_a_request_that_is_cut_off_is_no_failure_of_the_service(
+    path: str, media_type: str, server: tuple[httpx.Client, Process]
+) -> None:
+    client, process = server
+    route = path.partition("?")[0].replace("/x/", "/{schedule_id}/")
+    counted = re.compile(
+        rf'kron_http_requests_total{{method="POST",route="{re.escape(route)}",status="(\wxx)"'
+    )
+
+    def statuses() -> list[str]:
+        return counted.findall(client.get("/metrics").text)
+
+    with raw(client) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n"
+        head += f"Content-Type: {media_type}\r\n"
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    wait_for(statuses)
+    assert statuses() == ["4xx"]
+    assert "Traceback" not in "".join(process.log)
 
 
 def test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from kron.fronts.service.web.fleet import MAX_SPREAD
 from tests.service.auth import forge
 from tests.service.server import serving
 from tests.service.web.test_pages import HTML, page_of
@@ -130,6 +131,18 @@ def test_a_backfill_is_planned_and_its_progress_shown(service: httpx.Client) -> 
         assert (bar["value"], bar["max"]) == ("7", "7")
         again = page_of(browser, "/ui/schedule/backfill", id=name, **interval)
         assert "0 periods would run." in again.text
+
+
+def test_a_suggestion_for_many_schedules_with_long_names_can_be_applied(service: httpx.Client) -> None:
+    names = [f"zoe/{'ежедневная-выгрузка-' * 3}{number}" for number in range(MAX_SPREAD)]
+    lines = [json.dumps({**DOCUMENT, "schedule_id": name, "cron_expr": "0 4 * * *"}) for name in names]
+    headers = {"authorization": f"Bearer {token('zoe')}", "content-type": "application/x-ndjson"}
+    service.post("/schedules/bulk", content="\n".join(lines), headers=headers).raise_for_status()
+    with signed_in(service, "zoe") as browser:
+        action, fields = form_of(page_of(browser, "/ui/fleet/apply", remedy="window"))
+        answer = browser.post(action, data=fields)
+        assert answer.status_code == 303, answer.text
+        assert f"done={MAX_SPREAD}" in answer.headers["location"]
 
 
 def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx.Client) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 
 from kron.core.errors import KronError
 from kron.fronts.service.api import problem
@@ -39,6 +41,14 @@ from kron.stores.url import store_kind_of
 from kron.telemetry.log_format import set_log_level
 from kron.telemetry.metrics import Metrics
 
+# The answers to errors, by the nearest class of an error.
+ANSWERS: tuple[tuple[type[Exception], Callable[[Request, Exception], JSONResponse]], ...] = (
+    (KronError, problem.of_error),
+    (RequestValidationError, problem.of_validation),
+    (HTTPException, problem.of_http),
+    (ClientDisconnect, problem.of_disconnect),
+    (Exception, problem.of_mistake),
+)
 # Authentication is off.
 NO_AUTHENTICATION = Authenticator(None, is_open=True)
 
@@ -70,12 +80,7 @@ def app_of(
         dependencies=[Depends(refuse_unknown)],
     )
     _add_middleware(app, settings, authenticator, metrics, registrar)
-    for kind, answer in (
-        (KronError, problem.of_error),
-        (RequestValidationError, problem.of_validation),
-        (HTTPException, problem.of_http),
-        (Exception, problem.of_mistake),
-    ):
+    for kind, answer in ANSWERS:
         app.add_exception_handler(kind, for_browsers(app, answer))
     client = LocalClient(registrar, settings, worker_status=worker_status)
     app.include_router(schedule_routes(client, settings.max_page))
@@ -98,7 +103,8 @@ def app_of(
 def _add_middleware(
     app: FastAPI, settings: Settings, authenticator: Authenticator, metrics: Metrics, registrar: Registrar
 ) -> None:
-    """Add the middleware, the innermost first: large bodies, authentication, meters, request limits."""
+    """Add the middleware, the innermost first: authentication, meters, request limits."""
+    # Where routes parse large bodies.
     app.state.compute_pool = registrar.compute_pool
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)

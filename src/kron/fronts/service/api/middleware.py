@@ -19,7 +19,7 @@ from kron.fronts.service.auth.middleware import find
 from kron.fronts.service.auth.principal import acting_as, current_caller
 from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.fronts.service.compute_pool import ComputePool
-from kron.fronts.service.json_text import read_json
+from kron.fronts.service.json_text import MAX_VALUES, MAX_WHOLE_VALUES, read_json
 from kron.fronts.service.registrar import new_name
 from kron.ports import Clock
 from kron.telemetry.counters import RequestCounters
@@ -265,15 +265,16 @@ class JsonRoute(APIRoute):
             if len(body) <= LARGE_JSON:
                 return await handle(request)
             pool: ComputePool = request.app.state.compute_pool
-            return await handle(ParsedRequest(request, body, await pool.run_always(_parsed, body)))
+            most = MAX_WHOLE_VALUES if request.scope["path"] == WHOLE else MAX_VALUES
+            return await handle(ParsedRequest(request, body, await pool.run_always(_parsed, body, most)))
 
         return parsed
 
 
-def _parsed(body: bytes) -> object | Exception:
+def _parsed(body: bytes, most: int) -> object | Exception:
     """Return the document of a body, or why it is no JSON: the framework answers that."""
     try:
-        return read_json(body)
+        return read_json(body, most)
     except (ValueError, RecursionError) as error:
         return error
 

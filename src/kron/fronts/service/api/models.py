@@ -176,7 +176,9 @@ class RequestBody(BaseModel):
     def _check_size(cls, value: object) -> object:
         """Refuse more fields than any request has: the framework would describe each of them."""
         if isinstance(value, dict) and len(value) > MAX_FIELDS:
-            raise PydanticCustomError("too_many_fields", "has more than {most} fields", {"most": MAX_FIELDS})
+            known = ", ".join(field.alias or name for name, field in cls.model_fields.items())
+            found = {"count": len(value), "known": known}
+            raise PydanticCustomError("too_many_fields", "has {count} fields; it can have {known}", found)
         return value
 
 

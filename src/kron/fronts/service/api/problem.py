@@ -136,12 +136,9 @@ def _problem_of(fault: Mapping[str, object]) -> Problem:
             return Problem(path, None, reason)
         case "missing", _ if path == "body":
             return Problem(path, None, "is missing; send a JSON object")
-        case "is_instance_of", _:
-            return Problem(path, None, "must be a JSON object")
-        case _:
-            pass
     given = fault.get("input")
-    return Problem(path, given if isinstance(given, str | int | float) else None, str(fault["msg"]))
+    reason = "must be a JSON object" if fault["type"] == "is_instance_of" else str(fault["msg"])
+    return Problem(path, given if isinstance(given, str | int | float) else None, reason)
 
 
 def of_http(request: Request, error: Exception) -> JSONResponse:
@@ -154,6 +151,11 @@ def of_http(request: Request, error: Exception) -> JSONResponse:
         return answer(request, status, code="invalid_request", detail=detail, further=further)
     code = status.name.lower()
     return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
+
+
+def of_disconnect(request: Request, _error: Exception) -> JSONResponse:
+    """Return the response for a request whose client went before all of its body came: it is not read."""
+    return answer(request, HTTPStatus.BAD_REQUEST, code="bad_request", detail="the request was cut off")
 
 
 def of_refusal(request: Request, error: Exception) -> JSONResponse:

@@ -100,7 +100,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/ui/audit"): PAGE,
     ("GET", "/ui/fleet"): PAGE,
     ("GET", "/ui/fleet/apply"): PAGE,
-    ("POST", "/ui/fleet/apply"): WRITE_FORM,
+    ("POST", "/ui/fleet/apply"): WRITE_FORM._replace(large=True),
     ("POST", "/ui/fleet/undo"): WRITE_FORM,
     # Owners are named after hosts, which concern all tenants.
     ("GET", "/ui/workers"): ADMIN_PAGE,
