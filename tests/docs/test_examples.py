@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 import kron
-from kron.cli.app import build, names
+from kron.cli.app import SECTIONS, build, names
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.job.distribution import PARAMETERS
 from kron.core.job.job import JOB
@@ -167,6 +167,17 @@ def test_the_reference_has_every_option_of_a_command(command: str) -> None:
     assert shared
     known = set(re.findall(r"`(--?[a-z-]+)", section[1] + shared[1]))
     assert options - {"-h", "--help"} <= known
+
+
+def test_the_reference_lists_every_command_in_the_section_of_the_help() -> None:
+    page = text_of(DOCS / "reference" / "cli.md")
+    table = page[page.index("| command | does |") : page.index("`kron COMMAND --help`")]
+    _, *parts = re.split(r"^\| \*\*(\w+)\*\* \| \|$", table, flags=re.MULTILINE)
+    listed = {
+        title: set(re.findall(r"\[`kron (\w+)`\]\(#kron-\1\)", rows))
+        for title, rows in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert listed == {title: {name.split()[0] for name in members} for title, members in SECTIONS.items()}
 
 
 @pytest.mark.parametrize("name", sorted(kron.__all__))
