@@ -1,5 +1,6 @@
 """Causes: what delayed, blocked, moved or made up for a period is told with names, times and links."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -103,6 +104,26 @@ async def test_a_period_without_a_worker_names_the_workers_and_how_the_first_end
     )
 
 
+async def test_a_period_of_a_drain_names_the_worker_that_was_stopped_before_it(stage: Stage) -> None:
+    await stage.add(job_of(), job_of("long", "1 * * * *"))
+    stage.launcher.then("long", Step.HANG)
+    await stage.run()
+    await stage.until(NOON + 90 * SECOND)
+    stopping = asyncio.create_task(stage.engine.stop())
+    await stage.until(NOON + 150 * SECOND)
+    (hanging,) = stage.launcher.running
+    stage.launcher.finish(hanging)
+    await stopping
+    stage.engine = stage.make_engine("second")
+    await stage.run()
+    await stage.advance(SECOND)
+    stopped = (
+        "worker me was stopped at 2026-01-01T12:01:30Z; no worker ran until worker second took over at "
+        "2026-01-01T12:02:30Z"
+    )
+    assert (await ask(stage, 2)).headline == f"succeeded, started 30s late: {stopped}"
+
+
 async def test_an_edit_during_an_outage_does_not_count_as_a_write_of_the_worker(stage: Stage) -> None:
     await stage.add(job_of(catchup="none"), job_of("other"))
     await stage.run()
@@ -129,10 +150,13 @@ async def test_before_the_first_worker_no_worker_ran(stage: Stage) -> None:
     await stage.advance(5 * MINUTE)
     await stage.run()
     await stage.advance(SECOND)
-    assert (await ask(stage, 2)).headline == (
+    answer = await ask(stage, 2)
+    assert answer.headline == (
         "did not run: no worker ran before worker me started at 2026-01-01T12:05:00Z, "
         "and the catch-up policy is none"
     )
+    # Such an outage has no beginning, and is not told to have one in 1970.
+    assert [fact.at for fact in answer.facts if fact.code == "take_over"] == [None]
 
 
 async def test_after_a_short_outage_a_skipped_period_names_the_one_that_started_first(stage: Stage) -> None:
@@ -148,7 +172,7 @@ async def test_after_a_short_outage_a_skipped_period_names_the_one_that_started_
     )
     orphan = await query.why("job", NOON + 10 * SECOND)
     assert orphan.headline == f"lost while it ran: {killed}"
-    assert orphan.remedy == 'on_orphan "restart" starts such a run again'
+    assert orphan.remedy == 'with on_orphan "restart" such a run starts again'
     assert [fact.code for fact in orphan.facts] == [
         "schedule", "nominal_time", "recorded", "started", "take_over", "ended",
     ]  # fmt: skip
@@ -160,6 +184,17 @@ async def test_after_a_short_outage_a_skipped_period_names_the_one_that_started_
     assert skipped.facts[-1].sentence == "skipped: another run of the job was active"
     assert skipped.facts[2].sentence == killed
     assert skipped.facts[-2].links == (Link("period", "2026-01-01T12:00:20Z"),)
+
+
+async def test_an_orphan_that_its_policy_restarts_is_not_told_to_restart(stage: Stage) -> None:
+    await stage.add(job_of(overlap="queue", on_orphan="restart"), script=[Step.HANG])
+    await stage.run()
+    await stage.until(NOON + 90 * SECOND)
+    await outage(stage, 45 * SECOND, "second")
+    orphan = await ask(stage, 1)
+    assert orphan.headline.startswith("lost while it ran: worker me ended without a stop")
+    assert orphan.facts[-1].sentence == "not retried: the next period was due first"
+    assert orphan.remedy is None
 
 
 async def test_a_blocked_period_names_the_run_that_blocked_it_and_its_end(stage: Stage) -> None:

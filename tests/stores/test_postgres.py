@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from kron.core.errors import InvalidOptionError, OwnedError, StoreError
-from kron.core.plan.incident import sentence_of
+from kron.core.plan.incident import STOPPED, sentence_of
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import RunStatus
-from kron.core.plan.step import Ownership
+from kron.core.plan.step import Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.migration import Migration, steps_of
 from kron.stores.postgres.connection import rows_of
@@ -246,6 +246,17 @@ async def two_workers(store: PostgresStore) -> tuple[Ownership, Ownership]:
         await store.acquire(SPACE, "b", balance=True)
     first = await store.renew(first, balance=True)
     return first, await store.acquire(SPACE, "b", balance=True)
+
+
+async def test_the_shards_of_a_worker_that_drains_have_been_idle_since_its_drain_began(
+    store: PostgresStore,
+) -> None:
+    draining = await store.acquire(SPACE, "a", now=NOW, balance=True)
+    busy = draining._replace(leaving_since=NOW + 1, busy=frozenset({7}))
+    kept = await store.renew(busy, now=NOW + 2, balance=True)
+    assert shards_of(kept) == [7]
+    other = await store.acquire(SPACE, "b", now=NOW + 3, balance=True)
+    assert set(other.predecessors.values()) == {Predecessor("a", NOW + 1, STOPPED)}
 
 
 async def test_each_worker_sees_and_writes_only_its_shards(store: PostgresStore) -> None:

@@ -87,6 +87,8 @@ class Engine:
     # Why the lease was lost, once a renewal has found out.
     _lost: OwnedError | None = None
     _draining = False
+    # Since when it plans no starts, while it drains.
+    _drained_at: int | None = None
     _is_leaving_runs = False
     _was_set_back = False
     _has_notices = False
@@ -223,7 +225,7 @@ class Engine:
         """Start the loop and the renewal of the lease."""
         granted = self._lease.granted
         assert granted.shards, "acquire first"
-        self._draining = False
+        self._draining, self._drained_at = False, None
         self._pacer = Pacer(self.limits)
         if self.tenant_of is not None and self.limits.open_per_tenant is not None:
             self._open_limit = OpenLimit(self.tenant_of, self.limits.open_per_tenant)
@@ -239,6 +241,8 @@ class Engine:
         A balancing worker hands over each shard as soon as nothing of it runs here.
         """
         self._draining = True
+        if self._drained_at is None:
+            self._drained_at = self.now()
         if self._balance:
             self.renew_soon()
         self._wakeup.hurry(is_running=self._is_running())
@@ -277,8 +281,9 @@ class Engine:
         # A balancing worker is registered even before it is granted a shard.
         if (self._lease.granted.shards or self._balance) and self.health.state != "lost":
             with self._clock.working():
-                await self._store.release(self._lease.granted, now=self.now())
-        self._lease = no_lease(self._namespace, self.owner)
+                # The successor is told since when nothing was planned, not when the last execution ended.
+                await self._store.release(self._lease.granted, now=self._drained_at)
+        self._lease, self._drained_at = no_lease(self._namespace, self.owner), None
         self.health.state = "stopped"
 
     def kill(self) -> None:
@@ -349,11 +354,10 @@ class Engine:
             async with self._writing:
                 requested_at, asked_at = self._clock.monotonic(), self._time.wall()
                 # The latest instant counts at a take-over only: a correction may have lowered it since.
-                leaving = self._balance and self._draining
                 granted = self._lease.granted._replace(
                     busy=self._dispatcher.busy_shards(),
                     high=0,
-                    leaving=leaving,
+                    leaving_since=self._drained_at if self._balance else None,
                     yields=self.health.clock_off_ms > 0,
                 )
                 renewed = await self._store.renew(granted, balance=self._balance)

@@ -62,11 +62,17 @@ def delays_of(
             # A clock that was ahead wrote it: a worker was there when the period was judged.
             continue
         ends_at = judged_at if incident.until_at is None else incident.until_at
-        is_known = any(fact.code == incident.kind and fact.at == incident.from_at for fact in delays)
+        fact = _stop_fact(incident)
+        is_known = any(known.code == fact.code and known.at == fact.at for known in delays)
         if ends_at > due_at and not is_known:
-            delays.append(Fact(incident.kind, sentence_of(incident), incident.from_at))
+            delays.append(fact)
             waited_until = max(waited_until, ends_at)
     return delays
+
+
+def _stop_fact(incident: IncidentRecord) -> Fact:
+    """Return the fact of a stop; the one before the first worker has no beginning."""
+    return Fact(incident.kind, sentence_of(incident), incident.from_at or None)
 
 
 def _stops(incident: IncidentRecord, history: PeriodHistory, now: int) -> bool:
@@ -148,7 +154,7 @@ def lost_with(history: PeriodHistory, ended_at: int | None) -> Iterator[Fact]:
         and covers(incident, shard)
     ]
     for incident in found[-1:]:
-        yield Fact(incident.kind, sentence_of(incident), incident.from_at)
+        yield _stop_fact(incident)
 
 
 def edits_of(history: PeriodHistory, run: RunRecord) -> Iterator[Fact]:

@@ -75,11 +75,11 @@ class Ownership(NamedTuple):
     """The shards of a namespace that one owner leases, each with the fencing token of its writes.
 
     A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
-    that no other worker can adopt, so they stay with their owner; a `leaving` one keeps no others, one that
-    `yields` only if there are no other workers. `high`
-    is the latest instant written in the namespace: the engine's time never goes back behind it. The
-    `predecessors` are the last owners of the shards that this call acquired, where they had one. `granted_at`
-    is the time of the store's own clock, if it has one.
+    that no other worker can adopt, so they stay with their owner; one `leaving_since` an instant keeps
+    no others, one that `yields` only if there are no other workers. `high` is the latest instant written in
+    the namespace: the engine's time never goes back behind it. The `predecessors` are the last owners of the
+    shards that this call acquired, where they had one. `granted_at` is the time of the store's own clock, if
+    it has one.
     """
 
     namespace: str
@@ -88,7 +88,7 @@ class Ownership(NamedTuple):
     ttl_ms: int | None = None
     busy: frozenset[int] = frozenset()
     high: int = 0
-    leaving: bool = False
+    leaving_since: int | None = None
     yields: bool = False
     predecessors: Mapping[int, Predecessor] = NO_PREDECESSORS
     granted_at: int | None = None

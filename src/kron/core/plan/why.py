@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kron.core.cron.dialect import REBOOT
 from kron.core.job.decision import decide_at
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.policy import OnOrphan
 from kron.core.plan.cause import (
     CLOCK_WRONG,
     DELAYING,
@@ -70,7 +71,7 @@ POLICIES = {
 }
 # What a reason says of its cause when no incident is known.
 GUESS = ": due during an outage or a pause"
-REMEDY_OF_ORPHANS = 'on_orphan "restart" starts such a run again'
+REMEDY_OF_ORPHANS = 'with on_orphan "restart" such a run starts again'
 DEFINITION_GONE = "neither a record nor the definition of that time is left: history was pruned"
 # The fact of a run that its launcher has not accepted yet; callbacks are never accepted, processes are.
 AWAITED, PROCESS = "awaits_launcher", "process"
@@ -270,7 +271,7 @@ def _headline(
         return (waits or facts)[-1].sentence, None
     if explanation.outcome is Outcome.EXECUTED and run is not None:
         waits = [fact for fact in facts if fact.code == AWAITED]
-        return (waits[0].sentence, None) if waits else _executed(run, facts, causes)
+        return (waits[0].sentence, None) if waits else _executed(history.job, run, facts, causes)
     reason = run.reason if run is not None else history.dropped.reason if history.dropped else None
     cause = _cause_of(reason, facts[-1].sentence, causes)
     good = [fact for fact in made_up if fact.code == "made_up"]
@@ -291,13 +292,17 @@ def _cause_of(reason: Reason | None, sentence: str, causes: Sequence[Fact]) -> s
     return "; ".join([causes[-1].sentence, *(each for each in delays if each != causes[-1].sentence)])
 
 
-def _executed(run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]) -> tuple[str, str | None]:
+def _executed(
+    job: JobRecord, run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]
+) -> tuple[str, str | None]:
     late = next((fact.sentence for fact in facts if fact.code == "started" and " late" in fact.sentence), "")
     how = late.split(": ", 1)[-1] if late else "caught up" if run.reason in CATCH_UP else ""
     delay = f", {how}: {causes[0].sentence}" if how and causes else f", {how}" if how else ""
     if run.result is Result.ORPHANED:
         taken = [fact.sentence for fact in facts if fact.code == IncidentKind.TAKE_OVER]
-        return f"lost while it ran: {(taken or ['its worker ended'])[-1]}", REMEDY_OF_ORPHANS
+        restarts = compiled_job(job.definition, job.identity).policy.on_orphan is OnOrphan.RESTART
+        remedy = None if restarts else REMEDY_OF_ORPHANS
+        return f"lost while it ran: {(taken or ['its worker ended'])[-1]}", remedy
     if run.status is RunStatus.FAILED and run.is_open:
         return f"failed, and waits to retry: {facts[-1].sentence}", None
     if run.reason is Reason.RETRY_PREEMPTED and run.status is RunStatus.FAILED:

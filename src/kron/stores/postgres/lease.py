@@ -38,7 +38,7 @@ class PostgresLease:
         values = {**_lease_values(ownership), "ttl": self.ttl_ms, "margin": self._margin_ms}
         await connection.execute(SQL["lock_namespace"], values)
         ((values["now"],),) = await rows_of(connection, SQL["database_now"], {"now": now})
-        if ownership.leaving:
+        if ownership.leaving_since is not None:
             await connection.execute(SQL["drop_worker"], values)
             share = 0
         elif balance and ownership.yields:
@@ -54,7 +54,8 @@ class PostgresLease:
             idle = [shard for shard in owned if shard not in ownership.busy]
             released = {shard: owned.pop(shard) for shard in idle[share - len(owned) :]}
             freed = _lease_values(ownership._replace(shards=released))
-            await connection.execute(SQL["free_leases"], {**freed, "now": values["now"]})
+            ended_at = values["now"] if ownership.leaving_since is None else ownership.leaving_since
+            await connection.execute(SQL["free_leases"], {**freed, "now": ended_at})
             if released:
                 await notify(connection, ownership.namespace, LEASES)
         predecessors: dict[int, Predecessor] = {}
@@ -67,7 +68,7 @@ class PostgresLease:
             shards=owned,
             ttl_ms=self.ttl_ms,
             busy=frozenset(),
-            leaving=False,
+            leaving_since=None,
             yields=False,
             predecessors=predecessors,
             granted_at=values["now"],
