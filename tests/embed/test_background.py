@@ -1,6 +1,8 @@
 """A runner in a background thread, for programs without an event loop."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -216,3 +218,47 @@ def test_a_program_that_ends_without_a_stop_waits_for_its_functions(
     assert "could not be stopped" not in done.stderr
     with kron.Runner(url) as runner:
         assert statuses(runner, "slow") == ["SUCCESS"]
+
+
+FORKS = """
+import os, signal, sys, time
+import kron
+
+runner = kron.Runner(sys.argv[1])
+runner.start()
+child = os.fork()
+if child == 0:
+    for call in (lambda: runner.wait(runner.jobs()), runner.start):
+        try:
+            call()
+        except kron.ConflictError as error:
+            os.write(1, f"{error}\\n".encode())
+    time.sleep(600)
+os.write(1, f"{child}\\n".encode())
+sys.stdin.readline()
+if sys.argv[2] == "stop":
+    runner.stop()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_forked_child_neither_hangs_nor_keeps_the_jobs(end: str, url: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, url, end]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        told = [parent.stdout.readline().strip() for _ in range(3)]
+        child = next(line for line in told if line.isdigit())
+        try:
+            forked = "The runner runs in the process that this one was forked from; start it after the fork"
+            assert sorted(told) == sorted([child, forked, forked])
+            parent.stdin.write("end\n")
+            parent.stdin.flush()
+            parent.wait(PATIENCE_S)
+            # The child lives on, as the workers of multiprocessing do after a crash.
+            os.kill(int(child), 0)
+            with kron.Runner(url) as runner:
+                assert runner.wait(runner.jobs()) == []
+        finally:
+            os.kill(int(child), signal.SIGKILL)

@@ -176,3 +176,13 @@ def test_two_functions_cannot_have_one_identity() -> None:
 
     with pytest.raises(InvalidOptionError, match="has no name"):
         runner.job("@daily")(lambda: None)
+
+
+def test_a_decorator_without_its_schedule_is_refused_and_not_silent() -> None:
+    runner, _ = a_runner()
+    with pytest.raises(
+        InvalidOptionError, match=r"schedule .*: a job needs its schedule, as in @runner\.job"
+    ):
+
+        @runner.job  # type: ignore[arg-type]
+        def report() -> None: ...

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -48,6 +49,7 @@ EVERY, PAGE = JobFilter(), 1_000
 # How many names a warning has at most.
 MAX_LISTED = 10
 NOT_RUNNING = "The runner is not running; use `async with runner:`, or `with runner:` without an event loop"
+FORKED = "The runner runs in the process that this one was forked from; start it after the fork"
 STOP_IN_CALL = "A function cannot wait for stop(), which waits for the function"
 
 
@@ -92,6 +94,7 @@ class Runner:
         # The event loop that the runner runs in, and its thread if the runner started one.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: BackgroundThread | None = None
+        self._pid = os.getpid()
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -103,7 +106,7 @@ class Runner:
         returns when another process has them.
         """
         if self._is_running or (self._background is not None and self._background.is_alive):
-            raise ConflictError("The runner is already running")
+            raise ConflictError(FORKED if self._is_forked else "The runner is already running")
         if _running_loop() is not None:
             return self._start()
         thread = f"kron {self._wiring.namespace}"
@@ -119,7 +122,7 @@ class Runner:
         if self._is_running:
             raise ConflictError("The runner is already running")
         self._is_running = True
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
         try:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, self._calling(work)) for name, (_, work) in self._jobs.items())
@@ -220,14 +223,20 @@ class Runner:
         function that runs in a thread.
         """
         loop = self._loop if self._is_running else None
-        if loop is None or _running_loop() is not None:
+        if loop is None or self._is_forked or _running_loop() is not None:
             if iscoroutine(answer):
                 answer.close()
-            raise ConflictError(NOT_RUNNING if loop is None else "This thread has an event loop; use await")
+            here = FORKED if self._is_forked else "This thread has an event loop; use await"
+            raise ConflictError(NOT_RUNNING if loop is None else here)
         if not loop.is_running():
             # A test in virtual time: its event loop runs only when it is used.
             return loop.run_until_complete(_awaited(answer))
         return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Say whether this is a child of the process that the runner runs in: its threads are not here."""
+        return self._is_running and self._pid != os.getpid()
 
     @contextmanager
     def _rewired(self, state: Store, clock: Clock) -> Iterator[None]:
@@ -274,6 +283,9 @@ class Runner:
         `identity` is the job's stable name, by default the function's. The options are the fields of a job
         and of its policy: `@runner.job("*/5 * * * *", window="2m", deadline="1m")`.
         """
+        if callable(schedule):
+            reason = 'a job needs its schedule, as in @runner.job("0 3 * * *")'
+            raise InvalidOptionError(option="schedule", value=schedule, reason=reason)
 
         def decorate(function: Decorated) -> Decorated:
             name = getattr(function, "__name__", None) if identity is None else identity

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from threading import Lock as Mutex
+from weakref import WeakSet
 
 from kron.core.errors import OwnedError
 from kron.core.plan.incident import KILLED, STOPPED, absence_after, parsed_detail
@@ -38,6 +39,7 @@ class Lock:
         self._owners: dict[str, str] = {}
         self._mutex = Mutex()
         self._is_closed = False
+        _LOCKS.add(self)
 
     def acquire(self, namespace: str, owner: str) -> None:
         """Lock a namespace, or raise OwnedError if another owner holds its lock.
@@ -73,6 +75,15 @@ class Lock:
         self._owners.pop(namespace, None)
         handle = self._handles.pop(namespace, -1)
         if handle != -1:
+            # Closing alone leaves it locked while a child that was being forked has the file open.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+    def forget(self) -> None:
+        """Close the files in a child of the process that holds the locks, which keep them locked."""
+        handles = [handle for handle in self._handles.values() if handle != -1]
+        self._handles, self._owners, self._is_closed = {}, {}, True
+        for handle in handles:
             os.close(handle)
 
     def release_all(self) -> None:
@@ -99,6 +110,18 @@ class Lock:
             os.close(handle)
             raise OwnedError(namespace=namespace, owner=self._path)
         return handle
+
+
+# A forked child, such as a worker of `multiprocessing`, would otherwise keep a lock whose process has died.
+_LOCKS: "WeakSet[Lock]" = WeakSet()
+
+
+def _forget_locks() -> None:
+    for lock in list(_LOCKS):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 class SqliteLease:
