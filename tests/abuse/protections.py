@@ -76,6 +76,13 @@ PROTECTIONS = (
     ),
     # --- no request keeps the event loop of the API ---
     Protection(
+        "threads that compute answers give way quickly",
+        f"{SERVICE}/serve.py",
+        "yield_quickly()",
+        "pass",
+        "tests/service/test_compute_pool.py::test_a_service_lets_threads_that_compute_give_way_quickly",
+    ),
+    Protection(
         "the values of a body are limited",
         f"{SERVICE}/json_text.py",
         "if count > MAX_VALUES:",

@@ -32,6 +32,7 @@ from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, no_worker
+from kron.fronts.service.compute_pool import yield_quickly
 from kron.fronts.service.http_server import listen, raise_file_limit, server_of, url_of
 from kron.fronts.service.launchers import (
     launchers_of,
@@ -476,6 +477,7 @@ async def _serve(
     working: asyncio.Future[Any],
 ) -> None:
     """Serve the API until a signal, or until the worker ends."""
+    yield_quickly()
     settings = service.settings
     authenticator = authenticator_of(settings, SystemClock())
     authenticator.is_read_only = service.namespace != NAMESPACE
