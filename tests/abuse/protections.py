@@ -85,7 +85,7 @@ PROTECTIONS = (
     Protection(
         "the values of a body are limited",
         f"{SERVICE}/json_text.py",
-        "if count > MAX_VALUES:",
+        "if count > most:",
         "if False:",
         _loop("a body of many lists"),
     ),

@@ -16,7 +16,7 @@ from kron.fronts.service.auth.principal import current_caller
 THREADS = 2
 # Answers of one tenant that may wait.
 MAX_WAITING = 20
-# How long a thread that computes keeps the interpreter while the event loop or the store's thread waits for it.
+# How long a thread that computes keeps the interpreter while the event loop or a store thread waits for it.
 # A request changes between these a dozen times: with the default of 5 ms it would take a tenth of a second.
 SWITCH_S = 0.0001
 
