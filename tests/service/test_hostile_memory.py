@@ -1,6 +1,7 @@
 """Requests that need many times their size in memory, if the service lets them."""
 
 import json
+import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 
@@ -49,3 +50,30 @@ def test_definitions_that_differ_do_not_stay_in_memory(served: tuple[httpx.Clien
         if number == 3:
             before = server.memory_bytes
     assert server.memory_bytes - before < 100 * MIB
+
+
+@pytest.mark.parametrize("days", [25, 199])
+def test_small_definitions_that_differ_do_not_stay_in_memory(
+    days: int, served: tuple[httpx.Client, Process]
+) -> None:
+    """Each once left up to a hundred kilobytes, of which a hundred thousand were kept."""
+    client, server = served
+    drawn = random.Random(days)
+
+    def preview(number: int) -> None:
+        # Nearly every second: distinct ones share no plan.
+        parts = (f"0-{drawn.randrange(2, 28)},{drawn.randrange(30, 57)}-59" for _ in range(2))
+        dates = [str(date(2001, 1, 1) + timedelta(days=number + 2 * day)) for day in range(days)]
+        document = {
+            **SCHEDULE,
+            "cron_expr": f"{' '.join(parts)} * * * *",
+            "constraints": {"avoid": {"dates": dates}},
+        }
+        assert client.post("/preview?count=1", json=document).status_code in (200, 422)
+
+    for number in range(500):
+        preview(number)
+    before = server.memory_bytes
+    for number in range(500, 1_500):
+        preview(number)
+    assert server.memory_bytes - before < 16 * MIB

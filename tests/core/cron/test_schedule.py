@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kron.core.cron.schedule import Schedule, next_times
 from kron.core.cron.timeline import KINDS_WITHIN, Timeline
-from kron.core.cron.walk import Walk, hour_table, seconds_inside
+from kron.core.cron.walk import Walk, hour_table, sixtieth_table
 from kron.core.errors import (
     CronCalculationError,
     InputError,
@@ -475,7 +475,8 @@ def test_a_search_without_a_result_looks_at_a_bounded_number_of_years() -> None:
     zone = Zone("Europe/Berlin", ZoneInfo("Europe/Berlin"))
     walk = Walk(
         hour_table(schedule.expression.hour.mask),
-        seconds_inside(schedule.expression.minute.mask, schedule.expression.second.mask),
+        sixtieth_table(schedule.expression.minute.mask),
+        sixtieth_table(schedule.expression.second.mask),
         schedule.expression.days,
         Timeline(zone, "skip", "both", mirrored=False),
     )

@@ -33,8 +33,8 @@ FURTHER_DAYS = tuple(
     for lengths, starts in zip(LENGTHS, STARTS, strict=True)
 )
 
-# Years that a rule remembers: callers may ask for any of ten thousand, of each of thousands of rules.
-MAX_YEARS = 128
+# Years that a rule remembers: callers may ask for any of ten thousand, of each of ten thousand rules.
+MAX_YEARS = 16
 # The calendar repeats after 400 years, so these are the kinds of all years.
 CYCLE = 400
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.time.instant import DAY, FIRST_SECOND, LAST_SECOND, EpochSeconds
-from kron.core.time.zone import MAX_YEARS, REPEATING_FROM, Transition, Zone, year_bounds, year_of
+from kron.core.time.zone import REPEATING_FROM, Transition, Zone, year_bounds, year_of
 
 SKIP, NEXT = "skip", "next"
 GAP_CHOICES = (SKIP, NEXT)
@@ -18,6 +18,8 @@ REPEAT_CHOICES = (BOTH, FIRST, LAST)
 # Any 42 full years have all 14 kinds of years: leap or not, starting on each weekday (29 February falls
 # on a given weekday every 28 years, and every 40 across a century without a leap day).
 KINDS_WITHIN = 42
+# Years that a timeline remembers: there are six thousand of them, for each zone with each pair of options.
+MAX_YEARS = 16
 
 
 class Stretch(NamedTuple):
@@ -112,7 +114,7 @@ class Timeline:
                 yield Stretch(since, span.end, span.offset)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8192)
 def timeline_of(zone: Zone, gap: str, repeat: str, *, backwards: bool = False) -> Timeline:
     """Return the shared timeline of a zone under two valid options."""
     return Timeline(zone, gap, repeat, backwards)

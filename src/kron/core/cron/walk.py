@@ -4,7 +4,6 @@ There is one search, and it goes forward. To go back, time is mirrored: instant 
 days, hours and stretches run the other way and the same code finds the previous match.
 """
 
-from bisect import bisect_left
 from functools import lru_cache
 from itertools import count
 
@@ -14,33 +13,45 @@ from kron.core.cron.timeline import BOTH, SKIP, Timeline, timeline_of
 from kron.core.time.instant import DAY, EpochSeconds
 from kron.core.time.zone import Zone, zone_of
 
-HOUR = 3600
-# The seconds of an hour, once: thousands of plans list most of them.
-SECONDS = tuple(range(HOUR))
+HOUR, MINUTE = 3600, 60
 # Later than every instant in both directions: the result of a search without a match.
 NEVER = 1 << 62
 # Offsets are less than a day, so two days after a search's start no fold can repeat an earlier wall time.
 SETTLED = 2 * DAY
 # Most searches end within these steps.
 NEAR_STEPS = 8
-# The entry of an hour table if no matching hour is left in the day.
-NO_HOUR = 24
+# The entry of a table if no matching hour is left in the day, or no matching minute or second.
+NO_HOUR, NO_SIXTIETH = 24, 60
 
 
 class Walk:
     """One direction of one schedule: finds the next match, and caches the position of the last one.
 
-    `hours[h]` is the first matching hour at or after h, or NO_HOUR; `inside` are the matching seconds of
-    such an hour, ascending.
+    `hours[h]` is the first matching hour at or after h, or NO_HOUR; so are the minutes of such an hour and
+    the seconds of such a minute. Tables are small whatever they list: thousands of plans may stay in memory.
     """
 
-    __slots__ = ("_count", "_days", "_first", "_hours", "_inside", "_stretch", "_timeline", "_year")
+    __slots__ = (
+        "_days",
+        "_first",
+        "_hours",
+        "_inside",
+        "_minutes",
+        "_seconds",
+        "_stretch",
+        "_timeline",
+        "_year",
+    )
 
-    def __init__(self, hours: bytes, inside: tuple[int, ...], days: MatchingDays, timeline: Timeline) -> None:
+    def __init__(
+        self, hours: bytes, minutes: bytes, seconds: bytes, days: MatchingDays, timeline: Timeline
+    ) -> None:
         self._hours = hours
-        self._inside = inside
-        self._count = len(inside)
-        self._first = hours[0] * HOUR + inside[0]
+        self._minutes = minutes
+        self._seconds = seconds
+        # The first matching second of an hour, and of a day.
+        self._inside = minutes[0] * MINUTE + seconds[0]
+        self._first = hours[0] * HOUR + self._inside
         self._days = days
         self._timeline = timeline
         # The position of the last match, initially of another walk; most searches start near it. Each is
@@ -71,13 +82,18 @@ class Walk:
             hour = second // HOUR
             found = self._hours[hour]
             if found == hour:
-                begin = hour * HOUR
-                index = bisect_left(self._inside, second - begin)
-                if index < self._count:
-                    return midnight + begin + self._inside[index]
+                minute = second % HOUR // MINUTE
+                at = self._minutes[minute]
+                if at == minute:
+                    exact = self._seconds[second % MINUTE]
+                    if exact != NO_SIXTIETH:
+                        return wall - second % MINUTE + exact
+                    at = self._minutes[minute + 1]
+                if at != NO_SIXTIETH:
+                    return midnight + hour * HOUR + at * MINUTE + self._seconds[0]
                 found = self._hours[hour + 1]
             if found != NO_HOUR:
-                return midnight + found * HOUR + self._inside[0]
+                return midnight + found * HOUR + self._inside
             rest ^= 1
         if rest:
             return (day + (rest & -rest).bit_length() - 1) * DAY + self._first
@@ -132,7 +148,8 @@ def walk_back(expression: Expression, timeline: Timeline) -> Walk:
     """Return the walk that finds the previous match, over a mirrored timeline."""
     return Walk(
         hour_table(mirrored(expression.hour.mask, 24)),
-        seconds_inside(mirrored(expression.minute.mask, 60), mirrored(expression.second.mask, 60)),
+        sixtieth_table(mirrored(expression.minute.mask, 60)),
+        sixtieth_table(mirrored(expression.second.mask, 60)),
         expression.days.mirror(),
         timeline,
     )
@@ -141,17 +158,20 @@ def walk_back(expression: Expression, timeline: Timeline) -> Walk:
 @lru_cache(maxsize=4096)
 def hour_table(hours: int) -> bytes:
     """Return the first matching hour at or after each hour."""
-    table = b""
-    for hour in bits_of(hours):
-        table = table.ljust(hour + 1, bytes((hour,)))
-    return table.ljust(NO_HOUR + 1, bytes((NO_HOUR,)))
+    return _table(hours, NO_HOUR)
 
 
 @lru_cache(maxsize=4096)
-def seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
-    """Return the matching seconds of a matching hour."""
-    inside = tuple(bits_of(seconds))
-    return tuple([SECONDS[60 * minute + second] for minute in bits_of(minutes) for second in inside])
+def sixtieth_table(values: int) -> bytes:
+    """Return the first matching minute or second at or after each of them."""
+    return _table(values, NO_SIXTIETH)
+
+
+def _table(mask: int, none: int) -> bytes:
+    table = b""
+    for value in bits_of(mask):
+        table = table.ljust(value + 1, bytes((value,)))
+    return table.ljust(none + 1, bytes((none,)))
 
 
 class Plan(Walk):
@@ -168,7 +188,8 @@ class Plan(Walk):
         Walk.__init__(
             self,
             hour_table(expression.hour.mask),
-            seconds_inside(expression.minute.mask, expression.second.mask),
+            sixtieth_table(expression.minute.mask),
+            sixtieth_table(expression.second.mask),
             expression.days,
             timeline_of(zone, dst_gap, dst_repeat),
         )

@@ -4,7 +4,7 @@
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -340,9 +340,10 @@ class Constraints:
                 # That day's midnight, or an earlier change of the clocks.
                 instant = min(instant - second + (allowed_day - day) * DAY, span.end)
                 continue
-            index = bisect_left(minutes, second // 60)
-            if index < len(minutes):
-                found = max(instant, instant - second + 60 * minutes[index])
+            left = minutes >> second // 60
+            if left:
+                minute = second // 60 + (left & -left).bit_length() - 1
+                found = max(instant, instant - second + 60 * minute)
                 if found < span.end:
                     return found if found < until else None
             instant = min(instant - second + DAY, span.end)
@@ -356,13 +357,13 @@ class Constraints:
 CONSTRAINTS = table_of(Constraints)
 
 
-# Constraints with more entries are large, and how many large ones are remembered.
-MAX_SHARED, MAX_LARGE = 200, 16
+# Constraints with more entries are large, and how many small and large ones are remembered.
+MAX_SHARED, MAX_REMEMBERED, MAX_LARGE = 200, 512, 16
 # How many days ahead an allowed one is searched: every date occurs in this time.
 MAX_DAYS = 9 * 366
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _allowed_day_from(constraints: Constraints, day: int) -> int | None:
     """Return the first local day, as days since 1970, that may be chosen; None if none is near."""
     checks = [
@@ -378,9 +379,9 @@ def _allowed_day_from(constraints: Constraints, day: int) -> int | None:
     return None
 
 
-@lru_cache(maxsize=4096)
-def _allowed_minutes(constraints: Constraints) -> tuple[int, ...]:
-    """Return the minutes of the day that may be chosen on a day that may."""
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _allowed_minutes(constraints: Constraints) -> int:
+    """Return the minutes of the day that may be chosen on a day that may, as a bit mask."""
     checks = [
         (check, rejects)
         for rule, rejects in ((constraints.only, False), (constraints.avoid, True))
@@ -388,8 +389,8 @@ def _allowed_minutes(constraints: Constraints) -> tuple[int, ...]:
         if kind in OF_THE_MINUTE
     ]
     times = (LocalTime(minute, minute // 60, 0, date.min) for minute in range(DAY // 60))
-    return tuple(
-        time.minute for time in times if not any(check(time) is rejects for check, rejects in checks)
+    return sum(
+        1 << time.minute for time in times if not any(check(time) is rejects for check, rejects in checks)
     )
 
 

@@ -25,9 +25,13 @@ from kron.core.plan.record import JobRecord
 from kron.core.time.instant import EpochSeconds, rfc3339
 
 # Longer texts are long ones; and how many characters the long ones of one cache have together.
-LONG, MAX_LONG = 512, 4 << 20
-# The most compiled definitions in the cache; beyond it the least recently used is compiled again.
-MAX_COMPILED = 100_000
+LONG, MAX_LONG = 512, 2 << 20
+# The most compiled definitions in the cache; beyond it the least recently used is compiled again, which takes
+# some 50 microseconds. One may need 6 KiB, and a caller can define any number of them one after the other.
+MAX_COMPILED = 10_000
+# The most definitions, and options of definitions, that are kept written; and how many values of unlimited
+# number a definition may have to be kept: one of two hundred needs 40 KiB.
+MAX_WRITTEN, MAX_OPTIONS, MAX_ENTRIES = 4_096, 512, 20
 How = tuple[Window, SeedStrategy, str, Constraints, Policy]
 # The identity of jobs that share a compiled definition, because nothing in it depends on the identity.
 SHARED_IDENTITY = "*"
@@ -39,7 +43,7 @@ Text = TypeVar("Text", bound="str | None")
 
 
 class LongTexts(Generic[Value]):
-    """Values by text, as many as have `most` characters together; the least recently used is dropped.
+    """Values by text, as many as have `most` characters together; the least recently used are dropped.
 
     Threads share it without a lock: each step is one operation of a dictionary, and a value that another
     thread has just taken out is made again.
@@ -47,7 +51,10 @@ class LongTexts(Generic[Value]):
 
     def __init__(self, most: int = MAX_LONG) -> None:
         self._most = most
+        # Each with the length of its text, and the sum of these lengths, which is counted again at each trim:
+        # threads may lose a part of it.
         self._values: dict[Hashable, tuple[Value, int]] = {}
+        self._held = 0
 
     def __len__(self) -> int:
         """Return how many values are held."""
@@ -56,6 +63,7 @@ class LongTexts(Generic[Value]):
     def clear(self) -> None:
         """Forget every value."""
         self._values.clear()
+        self._held = 0
 
     def get(self, key: Hashable, size: int, make: Callable[[], Value]) -> Value:
         """Return the value of a key whose text has a size, made if it is not held."""
@@ -66,17 +74,21 @@ class LongTexts(Generic[Value]):
             return known[0]
         value = make()
         self._values[key] = value, size
-        self._trim()
+        self._held += size
+        if self._held > self._most:
+            self._trim()
         return value
 
     def _trim(self) -> None:
+        """Drop an eighth at least: each trim visits all of them."""
         entries = list(self._values.items())
         held = sum(size for _, (_, size) in entries)
         for key, (_, size) in entries:
-            if held <= self._most:
-                return
+            if held <= self._most - self._most // 8:
+                break
             if self._values.pop(key, None) is not None:
                 held -= size
+        self._held = held
 
 
 def cached_by_text(
@@ -158,13 +170,13 @@ def definition_of(job: Job) -> str:
     # Without the identity, so that jobs that differ in nothing else are serialized once.
     when = (schedule.text, schedule.timezone, schedule.dialect, schedule.dst_gap, schedule.dst_repeat)
     how = (job.window, job.seed_strategy, job.salt, job.constraints, job.policy)
-    if job.constraints.entries + len(job.salt) > MAX_SHARED:
+    if job.constraints.entries + len(job.salt) > MAX_ENTRIES:
         # Not kept: few jobs share it, and a request may bring a megabyte of it.
         return _text_of.__wrapped__(when, how, job.distribution)
     return _text_of(when, how, job.distribution)
 
 
-@lru_cache(maxsize=MAX_COMPILED)
+@lru_cache(maxsize=MAX_WRITTEN)
 def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distribution) -> str:
     names = ("schedule", "timezone", "dialect", "dst_gap", "dst_repeat")
     _, _, salt, constraints, _ = how
@@ -173,7 +185,7 @@ def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distr
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-@lru_cache(maxsize=MAX_COMPILED)
+@lru_cache(maxsize=MAX_OPTIONS)
 def _options_of(how: How, distribution: Distribution) -> dict[str, object]:
     """Return the fields of a definition beside its schedule, without defaults; many jobs share them."""
     window, strategy, salt, constraints, policy = how

@@ -32,7 +32,7 @@ FOREIGN_FOLDERS = ("posix/", "right/")
 MAX_KEY = 100
 
 # Years that a zone remembers: callers may ask for any of ten thousand, in each of six hundred zones.
-MAX_YEARS = 256
+MAX_YEARS = 128
 
 UNIX_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
