@@ -86,6 +86,29 @@ def test_processes_that_never_end_take_nothing_from_other_tenants(tmp_path: Path
             os.kill(pid, signal.SIGKILL)
 
 
+def test_edits_of_a_paused_schedule_delay_no_start_of_another_tenant(tmp_path: Path) -> None:
+    with executing() as executor, serving(tmp_path) as (client, server):
+        document = {"schedule_id": "ann", "cron_expr": "* * * * * *", "timezone": "UTC", "user_id": "ann"}
+        fields = {"catchup_policy": "fire_immediately", "launcher": {"kind": "log"}, "paused": True}
+        client.post("/schedules/upsert", json={**document, **fields}).raise_for_status()
+        schedule(client, "bob", "* * * * * *", executor)
+        # Each definition has periods of the pause, which are planned once it is resumed.
+        wait_for(lambda: len(executor.sent) >= 2)
+        del fields["paused"]
+        statuses = []
+        for number in range(100):
+            salted = {**document, **fields, "salt": f"{number}".rjust(60_000)}
+            statuses.append(client.post("/schedules/upsert", json=salted).status_code)
+        assert set(statuses) == {200, 409}
+        pause = {"schedule_id": "ann", "paused": False}
+        client.post("/schedules/pause", json=pause).raise_for_status()
+        before, began = server.processor_s, len(executor.sent)
+        wait_for(lambda: len(executor.sent) >= began + 3)
+        # Without a bound each wake reads all of them: several seconds.
+        assert server.processor_s - before < 2
+        wait_for(lambda: client.post("/schedules/upsert", json=salted).status_code == 200)
+
+
 def test_a_thousand_idle_connections_stop_neither_starts_nor_answers(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))

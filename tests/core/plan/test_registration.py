@@ -17,7 +17,7 @@ from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import Window, WindowMode
 from kron.core.plan.compiled import compiled_job, definition_of
 from kron.core.plan.record import RunKind
-from kron.core.plan.registration import create, edit, is_period, request_run
+from kron.core.plan.registration import MAX_PAST, create, delete, edit, is_period, request_run
 from kron.core.plan.report import RunEvent
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
 from tests.engine_model import fire_time_of
@@ -144,6 +144,26 @@ def test_what_came_before_an_edit_is_judged_by_the_old_definition() -> None:
     old = {10: "STARTED caught_up", 20: "STARTED caught_up", 30: "STARTED caught_up"}
     assert seen(made) == old | {31: "MISSED catchup_none", 32: "MISSED catchup_none", 33: "STARTED due"}
     assert made.job.past is None
+
+
+def test_earlier_definitions_that_have_periods_left_are_bounded() -> None:
+    """A job that is paused may be edited any number of times, and is read and written with all of them."""
+
+    def salted(number: int) -> Job:
+        return replace(every("* * * * *", catchup=Catchup.ALL), salt=f"{number}".rjust(50_000))
+
+    now = 1000 * NOON
+    job = create(salted(0), now=now, paused=True)
+    for number in range(1, 4):
+        now += MINUTE
+        job = edit(job, [], salted(number), now=now).job
+    assert MAX_PAST < len(job.past or "") < 2 * MAX_PAST
+    with pytest.raises(ConflictError, match="resume it, or wait for its worker, before another edit"):
+        edit(job, [], salted(4), now=now + MINUTE)
+    # The same definition is no edit, and a deleted job has nothing left to plan.
+    edit(job, [], salted(3), now=now + MINUTE)
+    deleted = delete(job, [], now=now).job
+    assert edit(deleted, [], salted(4), now=now + MINUTE).job.past is None
 
 
 def test_a_row_decided_before_an_edit_is_caught_up_with_by_its_own_policy() -> None:

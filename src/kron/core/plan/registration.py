@@ -41,6 +41,13 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 
 # Periods that one edit adds at most; a denser schedule gets the rest at the next wake.
 MAX_ADDED = 1_000
+# The length of the earlier definitions whose periods are not planned yet, beyond which there is no further
+# edit: they are read and written with the job.
+MAX_PAST = 131_072
+UNPLANNED = (
+    'Job "{name}" has been edited too often since its last period was planned, and each of its earlier '
+    "definitions has periods left: resume it, or wait for its worker, before another edit"
+)
 # The flags of a job that is created again.
 NEW_FLAGS: Mapping[str, Any] = {
     "suspended": 0,
@@ -155,7 +162,7 @@ def _redefined(
         epoch=record.epoch + 1,
         edited_at=now,
         kept_until=kept_until,
-        past=with_newest(record, until) if left_over else None,
+        past=_past(record, until) if left_over else None,
         cursor=record.cursor if left_over else max(until, record.cursor),
         remaining=_remaining(record, job.policy),
         deleted_at=None,
@@ -173,6 +180,13 @@ def _redefined(
     updates = [run for run in updates if run not in runs]
     edit_incident = incident.edited(record, changed, now)
     return Change(changed, record.revision, inserts=inserts, updates=updates, incidents=(edit_incident,))
+
+
+def _past(record: JobRecord, until: EpochSeconds) -> str:
+    """Return the earlier definitions after an edit, or raise ConflictError if they are too long."""
+    if len(record.past or "") > MAX_PAST:
+        raise ConflictError(UNPLANNED.format(name=record.identity), identity=record.identity)
+    return with_newest(record, until)
 
 
 def revise(
