@@ -1,5 +1,6 @@
 """Limits for tenants: how many schedules, how close their times, and how their workflows are called."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -174,6 +175,25 @@ async def test_restored_and_transferred_schedules_count_against_the_quota(
             await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "ann"})
         await registrar.upsert_schedule({**a_schedule("ann/3"), "user_id": "team"})
         await registrar.upsert_schedule(a_schedule("ann/0"))
+
+
+async def test_requests_at_once_do_not_exceed_a_quota_together(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = registrar.whole.count_jobs
+
+    async def counted(namespace: str, wanted: JobFilter) -> int:
+        counted = await count(namespace, wanted)
+        # As a database in another process gives others their turn.
+        await asyncio.sleep(0)
+        return counted
+
+    monkeypatch.setattr(registrar.whole, "count_jobs", counted)
+    with acting_as(ANN):
+        wanted = [registrar.upsert_schedule(a_schedule(f"ann/{number}")) for number in range(10)]
+        results = await asyncio.gather(*wanted, return_exceptions=True)
+        assert sum(isinstance(result, LimitExceededError) for result in results) == 7
+        assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 3
 
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:

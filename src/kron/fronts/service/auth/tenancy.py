@@ -3,9 +3,12 @@
 Schedules and workflows of other tenants look as if they did not exist, so that no response reveals them.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from kron.core.errors import Problem
 from kron.core.job.outcome import Reason
@@ -62,6 +65,8 @@ class TenantStore:
         # The quotas of jobs and of open runs per user; 0 is unlimited.
         self.max_jobs = max_jobs
         self.max_open = max_open
+        # Writes of one user wait for each other: each would count before the others are stored.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
@@ -230,9 +235,21 @@ class TenantStore:
     ) -> WriteResult:
         """Write new and changed jobs and their audit records in one transaction."""
         assert not forgotten, "tenants delete jobs, and their history stays"
-        known = await self._permitted(namespace, created, changed)
-        audit = audit_of(created, changed, known, now=now)
-        return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+        async with self._turn(created, changed):
+            known = await self._permitted(namespace, created, changed)
+            audit = audit_of(created, changed, known, now=now)
+            return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+
+    @asynccontextmanager
+    async def _turn(self, created: Sequence[JobRecord], changed: Sequence[Change]) -> AsyncIterator[None]:
+        """Hold the turns of the users who would own some jobs, if their quotas are checked."""
+        jobs = (*created, *(change.job for change in changed))
+        owners = {owner_of(job.launcher) for job in jobs} if current_caller().users is not None else set()
+        async with AsyncExitStack() as stack:
+            # In one order, so that no two writes wait for each other.
+            for owner in sorted(owner for owner in owners if owner is not None):
+                await stack.enter_async_context(self._turns.setdefault(owner, asyncio.Lock()))
+            yield
 
     async def permit(self, namespace: str, created: Sequence[JobRecord], changed: Sequence[Change]) -> None:
         """Raise for jobs that the caller may not write, without writing them."""
