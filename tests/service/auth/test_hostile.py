@@ -32,6 +32,7 @@ MOST_GROWTH = 64 * MIB
 JSON = {"content-type": "application/json"}
 NDJSON = {"content-type": "application/x-ndjson"}
 PREVIEW = b"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BULK = b"POST /schedules/bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
 SCHEDULE = b'{"schedule_id": "x", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "log"}'
 
 
@@ -84,6 +85,33 @@ def test_a_head_that_comes_drop_by_drop_is_given_up(server: tuple[httpx.Client, 
     with raw(client) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         assert everything(connection).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\na",
+        PREVIEW + b"Content-Length: 50\r\n\r\na",
+        PREVIEW + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n",
+        BULK + b"Content-Length: 50\r\n\r\na",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"\0\r\n\r\n",
+    ],
+)
+def test_a_client_that_leaves_or_sends_garbage_writes_no_line_of_the_log(
+    sent: bytes, server: tuple[httpx.Client, Process]
+) -> None:
+    client, process = server
+    assert is_well(client)
+    before = len(process.log)
+    with raw(client) as connection:
+        ends = ends_of(connection)
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        everything(connection)
+    wait_for(lambda: not is_held(ends))
+    assert is_well(client)
+    assert process.log[before:] == []
 
 
 def test_silent_and_slow_connections_do_not_block_others(server: tuple[httpx.Client, Process]) -> None:

@@ -70,6 +70,8 @@ def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
         with_security_headers(app),
         log_config=None,
         access_log=False,
+        # Any host could fill a disk with warnings of requests that are none.
+        log_level="error",
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=SHUTDOWN_S,
