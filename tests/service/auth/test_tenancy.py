@@ -12,7 +12,16 @@ from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
 from kron.core.plan.record import NoticeEvent, NoticeRecord, RangeRecord, ReopenedRecord
 from kron.core.plan.step import Change, Rewind
 from kron.core.workflow import WorkflowRecord
-from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, acting_as
+from kron.fronts.service.auth.principal import (
+    ANONYMOUS,
+    EVERYTHING,
+    PROGRAM,
+    UNRESTRICTED,
+    Caller,
+    TokenScope,
+    acting_as,
+    current_actor,
+)
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import InvalidScheduleError, UnknownScheduleError
@@ -289,3 +298,12 @@ async def test_workflows_are_those_of_the_callers_tenants() -> None:
         assert await workflows.names(users=["ann", "bob"]) == []
     assert await workflows.names(users=["ann"]) == ["ann.report", "old"]
     await workflows.close()
+
+
+@pytest.mark.parametrize("name", ["program", "anybody", "nobody"])
+def test_an_admin_of_any_name_is_the_actor_of_its_changes(name: str) -> None:
+    with acting_as(Caller(name, EVERYTHING, None)):
+        assert current_actor() == name
+    for nobody in (PROGRAM, UNRESTRICTED):
+        with acting_as(nobody):
+            assert current_actor() is None

@@ -209,7 +209,7 @@ def _of_caller() -> dict[str, object]:
 def signed_in() -> str | None:
     """Return the name of the authenticated caller, if any."""
     caller = current_caller()
-    return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name
+    return None if caller is UNRESTRICTED or caller is ANONYMOUS else caller.name
 
 
 async def form_fields(request: Request) -> dict[str, str]:
