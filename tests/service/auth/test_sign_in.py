@@ -50,6 +50,23 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         assert browser.get("/").status_code == 303
 
 
+def test_an_error_page_is_that_of_its_reader(client: httpx.Client) -> None:
+    text = {"accept": "text/html"}
+    with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S, trust_env=False, headers=text) as browser:
+        # Whether there is a page at an address is told only to those who have signed in.
+        stranger = browser.get("/nowhere")
+        assert stranger.status_code == 401
+        assert '<a href="/login">Sign in</a>' in stranger.text
+        browser.post("/login", data={"token": token()})
+        missing, forbidden = browser.get("/nowhere"), browser.get("/ui/workers")
+        assert (missing.status_code, forbidden.status_code) == (404, 403)
+        for page in (missing, forbidden):
+            assert '<bdi title="ann">ann</bdi>' in page.text
+            assert 'href="/ui/workers"' not in page.text
+        assert "Sign out" not in stranger.text
+        assert 'href="/ui/workers"' not in stranger.text
+
+
 def test_a_login_returns_to_the_page_that_was_requested(client: httpx.Client) -> None:
     with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S, trust_env=False) as browser:
         wanted = "/ui/period?id=ann%2Fd%20x&at=2026-01-01T00%3A00%3A00Z"

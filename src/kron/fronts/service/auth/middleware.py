@@ -552,11 +552,17 @@ class AuthMiddleware:
         """Pass an authorized request on, or answer with the error."""
         if scope["type"] != "http":
             raise AssertionError("only HTTP requests are served")
+        caller = UNRESTRICTED if self._authenticator.is_open else ANONYMOUS
         try:
-            caller = await self._allowed(scope)
+            self._sites.check(scope)
+            caller = await self._caller_of(scope)
+            caller = self._allowed(caller, scope)
             self._requests.begin(caller, scope["method"])
         except (KronError, HTTPException) as error:
-            await self._refusal(scope, error)(scope, receive, send)
+            # An error page has the navigation of its caller.
+            with acting_as(caller, scope.get("request_id")):
+                refusal = self._refusal(scope, error)
+            await refusal(scope, receive, send)
             return
         try:
             # No route reads cookies. The framework parses them for each, in quadratic time.
@@ -598,12 +604,15 @@ class AuthMiddleware:
             return RedirectResponse(login_url(scope), HTTPStatus.SEE_OTHER)
         return self._answer(Request(scope), error)
 
-    async def _allowed(self, scope: ASGIScope) -> Caller:
-        self._sites.check(scope)
-        need, methods = find(scope["method"], scope["path"])
-        # Whether a path exists is shown to authenticated callers only.
-        caller = await self._authenticator.caller_of(scope, need or Need(TokenScope.READ))
+    async def _caller_of(self, scope: ASGIScope) -> Caller:
+        # Whether a path exists is shown to authenticated callers only; a browser that is signed in is one.
+        need = find(scope["method"], scope["path"]).need or PAGE
+        return await self._authenticator.caller_of(scope, need)
+
+    def _allowed(self, caller: Caller, scope: ASGIScope) -> Caller:
+        """Return the caller of an allowed request with the scopes it has here, or raise."""
         self._admit(caller)
+        need, methods = find(scope["method"], scope["path"])
         if need is None and methods:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(sorted(methods))})
         if need is None:
