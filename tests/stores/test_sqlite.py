@@ -1,6 +1,7 @@
 """The SQLite store: locks, one file for several processes, full disks, damaged files."""
 
 import asyncio
+import json
 import os
 import re
 import sqlite3
@@ -17,7 +18,7 @@ import pytest
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.incident import KILLED, detail_of
-from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter, RunSpan
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
@@ -25,6 +26,7 @@ from kron.stores.sqlite.store import SQL, SqliteStore
 from kron.stores.statement import NEAR_S, jobs_statement, statements, tally_statement
 from kron.testing.store_contract import (
     CLEAN,
+    NOON,
     NOW,
     SPACE,
     a_change,
@@ -387,6 +389,32 @@ async def test_a_damaged_run_is_left_out_of_the_newest_of_many_jobs(tmp_path: Pa
 
 
 # --- listings during writes ----------------------------------------------------------------------
+
+
+async def test_the_runs_of_nearly_all_jobs_are_those_of_all_without_the_others() -> None:
+    store, hour_ms = SqliteStore(), 3_600_000
+    ownership = await store.acquire(SPACE, "a")
+    most, few = (json.dumps({"user_id": user}) for user in ("most", "few"))
+    jobs = [a_job(f"{number}", launcher=most) for number in range(5)]
+    gone = a_job("gone", launcher=most)._replace(deleted_at=NOW)
+    await stored(store, *jobs, a_job("other", launcher=few), a_job("nobody"), gone)
+    times = [(job, number) for job in ("0", "3", "other", "nobody", "gone") for number in range(1, 4)]
+    runs = [
+        a_run(
+            name, NOON + 3_600 * number, fire_time=NOW + hour_ms * number, created_at=NOW + hour_ms * number
+        )
+        for name, number in times
+    ]
+    # Of another job, recorded long after its nominal time.
+    late = a_run("other", NOON - 360_000, fire_time=NOW + hour_ms, created_at=NOW + hour_ms)
+    await written(store, ownership, *runs, late)
+    span = RunSpan(NOW, NOW + 6 * hour_ms, hour_ms, NOW + 3 * hour_ms + 1_000)
+    wanted = JobFilter(users=["most"])
+    assert await store.count_made(SPACE, JobFilter(), span) == {1: 6, 2: 5, 3: 5}
+    for store.max_others in (10_000, 0):
+        assert await store.count_made(SPACE, wanted, span) == {1: 2, 2: 2, 3: 2}, store.max_others
+        assert await store.count_made(SPACE, JobFilter(users=["no one"]), span) == {}
+    await store.close()
 
 
 async def test_a_listing_does_not_wait_for_a_write(path: str) -> None:

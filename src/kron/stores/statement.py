@@ -27,6 +27,8 @@ RECORDED_MS = 3_600_000
 NEAR_S = 3_600
 # A job whose history is looked up costs about as much as this many runs read in the order of their records.
 RUNS_PER_LOOKUP = 2
+# Of some jobs those of all others are subtracted, if these and all their runs are fewer than this many rows.
+MAX_OTHERS = 10_000
 # Statuses of runs that have not ended.
 ALWAYS_OPEN = frozenset({RunStatus.PENDING, RunStatus.STARTED})
 
@@ -107,11 +109,11 @@ def groups_statement(sql: Mapping[str, str], wanted: JobFilter, *, singly: bool)
     return f"{groups.replace('{singly}', '')} {sql['groups_in_order']}"
 
 
-def made_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
-    """Return the statement that counts the runs of the jobs matching a filter."""
+def made_statement(sql: Mapping[str, str], wanted: JobFilter, *, name: str = "count_own") -> str:
+    """Return the statement that counts the runs of the jobs matching a filter, or another one of its kind."""
     if wanted == JobFilter():
         return sql["count_made"]
-    return sql["count_own"].replace("{own}", " ".join(_clauses(sql, wanted)))
+    return sql[name].replace("{own}", " ".join(_clauses(sql, wanted)))
 
 
 def tally_statement(sql: Mapping[str, str], wanted: JobFilter, *, not_ok: bool, by_job: bool = False) -> str:

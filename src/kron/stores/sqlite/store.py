@@ -104,6 +104,7 @@ from kron.stores.sqlite.write import (
 from kron.stores.statement import (
     FOR_EVER,
     LATEST_AUDIT,
+    MAX_OTHERS,
     RUNS_PER_LOOKUP,
     audit_statement,
     count_statement,
@@ -147,6 +148,7 @@ class SqliteStore:
         # Limits the work of one listing.
         self.budget: StepBudget | None = None
         self.max_steps = MAX_STEPS
+        self.max_others = MAX_OTHERS
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -582,7 +584,15 @@ class SqliteStore:
     async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
         """Count the runs of some jobs in each part of an interval."""
         store, values = self._reader(), {**_filter_values(wanted), **span_values(span)}
-        return dict(await store._do(store._of_namespace, made_statement(SQL, wanted), namespace, values))
+        name = "count_own"
+        if wanted != JobFilter():
+            others = made_statement(SQL, wanted, name="has_others")
+            ((has_others,),) = await store._do(
+                store._of_namespace, others, namespace, {**values, "least": self.max_others}
+            )
+            name = "count_own" if has_others else "count_but_others"
+        statement = made_statement(SQL, wanted, name=name)
+        return dict(await store._do(store._of_namespace, statement, namespace, values))
 
     async def tally_runs(
         self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False

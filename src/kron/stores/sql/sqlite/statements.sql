@@ -163,6 +163,29 @@ WITH own AS MATERIALIZED (SELECT number FROM jobs WHERE namespace = :namespace {
 SELECT (1000 * nominal_time - :start) / :width, count(*) FROM own CROSS JOIN runs ON job = own.number
 WHERE nominal_time >= :start / 1000 AND nominal_time < :made_until / 1000 GROUP BY 1
 
+-- name: count_but_others
+-- Of nearly all jobs: the runs of all, without those of the others, which are looked up by job.
+WITH RECURSIVE parts (part) AS (SELECT 0 UNION ALL SELECT part + 1 FROM parts WHERE :start + (part + 1) * :width < :made_until),
+counted (part, made) AS (
+    SELECT part, (
+        SELECT count(*) FROM runs INDEXED BY runs_made WHERE namespace = :namespace
+            AND made_at >= :start + part * :width AND made_at < min(:start + (part + 1) * :width, :made_until)
+    ) FROM parts
+),
+others AS MATERIALIZED (SELECT number FROM jobs WHERE namespace = :namespace AND (true {own}) IS NOT true),
+theirs (part, made) AS (
+    SELECT (made_at - :start) / :width, count(*) FROM others CROSS JOIN runs ON job = others.number
+    WHERE made_at >= :start AND made_at < :made_until GROUP BY 1
+)
+SELECT part, counted.made - ifnull(theirs.made, 0) FROM counted LEFT JOIN theirs USING (part)
+WHERE counted.made > ifnull(theirs.made, 0)
+
+-- name: has_others
+-- Whether the jobs beside some, with their runs, are at least so many.
+SELECT count(*) >= :least FROM (
+    SELECT 1 FROM jobs LEFT JOIN runs ON job = number WHERE jobs.namespace = :namespace AND (true {own}) IS NOT true LIMIT :least
+)
+
 -- name: has_made
 -- Whether all jobs together have at least so many runs in a time.
 SELECT count(*) >= :least FROM (
