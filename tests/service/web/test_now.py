@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,7 +13,7 @@ from kron.fronts.service.runs import Feedback, run_now, take_feedback
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.web.now import NowPage, NowPages, Shared
 from kron.fronts.service.web.render import render
-from kron.fronts.service.web.timeline import Zoom
+from kron.fronts.service.web.timeline import HOUR, Zoom
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.auth.test_tenancy import ANN, BOB, a_schedule
@@ -82,6 +82,23 @@ async def test_a_fleet_is_narrowed_to_a_tag(registrar: Registrar) -> None:
     narrow = await now_of(registrar, tag="team1")
     assert [lane.label for lane in narrow.timeline.lanes] == [f"job{n:02}" for n in range(1, 30, 3)]
     assert (await now_of(registrar, tag="no\0tag")).timeline.lanes == []
+
+
+async def test_a_moved_view_lists_the_problems_of_its_time_alone() -> None:
+    store = SqliteStore()
+    async with office_on(store) as office:
+        await office.work()
+        await office.registrar.upsert_schedule(a_schedule("job", cron_expr="* * * * * *", launcher=HTTP))
+        await office.registrar.pause_schedule("job", True)
+        await office.until(office.clock.now() + timedelta(hours=2))
+        await office.registrar.pause_schedule("job", False)
+        await office.until(office.clock.now() + SECOND)
+        now = office.registrar.now()
+        pages = pages_of(office.registrar)
+        present, past = [await pages.page(Zoom.HOUR, at, None) for at in (None, now - 30 * HOUR)]
+        assert [(each.name, each.look) for each in present.problems] == [("job", "miss")]
+        assert (past.problems, past.timeline.lanes[0].summary) == ([], "nothing in view")
+    await store.close()
 
 
 async def test_viewers_share_a_young_picture_and_an_error_is_not_shared() -> None:

@@ -91,7 +91,8 @@ def test_every_coming_start_stands_in_its_column(cron_expr: str, window: str | N
         assert abs(sum(expected.values()) - sum(coming.columns.values())) <= sum(expected.values()) / 10 + 1
     else:
         assert dict(coming.columns) == dict(expected)
-    assert bool(coming.windows) == bool(fields and expected)
+    # The windows of all of them are drawn, or none.
+    assert bool(coming.windows) == bool(fields and expected and not coming.is_nominal)
 
 
 def test_a_paused_schedule_has_no_coming_starts() -> None:
@@ -162,6 +163,19 @@ def test_dropped_periods_are_a_stretch_and_windows_are_bars() -> None:
     (lane,) = timeline_of([drawn], view, Zoom.DAY).lanes
     assert [(each.look, each.width) for each in lane.stretches] == [("window", 4.17), ("miss", 4.17)]
     assert "7 periods missed" in lane.stretches[1].title
+    assert (lane.summary, lane.look) == ("7 missed", "miss")
+    single = dropped._replace(last=first, periods=1)
+    (lane,) = timeline_of([Drawn("job", dropped=[single])], view, Zoom.DAY).lanes
+    assert "1 period missed" in lane.stretches[0].title
+
+
+def test_the_windows_of_many_coming_starts_are_not_drawn_for_the_first_of_them_alone() -> None:
+    job = a_job("*/30 * * * *", window={"mode": "around", "duration": "10m"})
+    shown = coming_of(JobState(job), view_of(Zoom.WEEK, NOW, NOW))
+    assert len(shown.windows) == sum(shown.columns.values()) == len(shown.listed) == 168
+    shown = coming_of(JobState(job), view_of(Zoom.MONTH, NOW, NOW))
+    assert sum(shown.columns.values()) > MAX_LISTED
+    assert (shown.windows, shown.is_nominal) == ((), True)
 
 
 def test_the_worst_lane_comes_first() -> None:

@@ -20,6 +20,7 @@ from kron.fronts.service.web.timeline import (
     Zoom,
     coming_of,
     timeline_of,
+    touches,
 )
 from kron.fronts.service.web.view_models import stopped_by
 
@@ -112,9 +113,7 @@ class _Records:
             bad = [run for run in self._runs[name].values() if is_problem(run, self._view)]
             times = [problem_of(run) for run in bad]
             times += [
-                dropped_problem(each)
-                for each in self._dropped.get(name, ())
-                if 1000 * each.last >= self._view.start
+                dropped_problem(each) for each in self._dropped.get(name, ()) if touches(each, self._view)
             ]
             if times:
                 yield max(times, key=lambda each: (each.at, each.nominal_time))

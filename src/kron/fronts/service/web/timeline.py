@@ -20,6 +20,7 @@ from kron.core.plan.next_start import starts_ahead
 from kron.core.plan.record import RangeRecord, RunKind, RunRecord
 from kron.core.plan.step import JobState
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, datetime_of, rfc3339
+from kron.core.wording import counted
 from kron.fronts.service.web.time_text import span
 from kron.fronts.service.web.view_models import LOOKS, OUTCOMES, WAITING
 
@@ -31,8 +32,6 @@ MAX_SINGLE, MAX_SINGLES = 60, 400
 MAX_LISTED = 300
 # Occurrences of a plan that are walked; of more, each column is counted, which costs as much as this many.
 MAX_WALKED = 5_000
-# Windows of a schedule that are drawn.
-MAX_WINDOWS = 300
 # Plans whose columns are remembered while one picture is made.
 MAX_PLANS = 4_096
 # The order of looks: the worst one stands for all in its column.
@@ -199,15 +198,12 @@ def _listed(state: JobState, view: View) -> ComingStarts:
     since = max(view.now, view.start - 1)
     ahead = takewhile(lambda start: start.fire_time < view.end, starts_ahead(state, since))
     starts = [(start.fire_time, start.nominal_time) for start in islice(ahead, MAX_LISTED + 1)]
-    windows = [_window(compiled, time) for _, time in starts[:MAX_WINDOWS]]
     if len(starts) > MAX_LISTED:
+        # The windows of the first of them alone would look as if the others had none.
         first, last = max(view.start, view.now + 1000) // 1000, view.end // 1000
-        return ComingStarts(
-            _columns(compiled.plan, first, last, view),
-            windows=_real(windows),
-            is_nominal=not compiled.plain,
-        )
-    return ComingStarts(Counter(view.column(at) for at, _ in starts), starts, _real(windows))
+        return ComingStarts(_columns(compiled.plan, first, last, view), is_nominal=not compiled.plain)
+    windows = _real(_window(compiled, time) for _, time in starts)
+    return ComingStarts(Counter(view.column(at) for at, _ in starts), starts, windows)
 
 
 def _window(compiled: CompiledJob, nominal_time: int) -> tuple[int, int]:
@@ -333,7 +329,7 @@ def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> FleetTime
 def _rank(one: Drawn, view: View) -> tuple[int, int]:
     """Return the worst outcome of a lane and how often it occurs, the worst lane first."""
     counts = Counter(SEVERITY[look_of(run)] for run in one.runs if view.has(_at(run)))
-    counts.update(SEVERITY[OUTCOMES[each.outcome][0]] for each in one.dropped if _touches(each, view))
+    counts.update(SEVERITY[OUTCOMES[each.outcome][0]] for each in one.dropped if touches(each, view))
     worst = max(counts, default=0)
     return (-worst, -counts[worst]) if worst >= PROBLEM else (0, 0)
 
@@ -348,7 +344,8 @@ def _at(run: RunRecord) -> int:
     return run.fire_time if run.started_at is None else run.started_at
 
 
-def _touches(dropped: RangeRecord, view: View) -> bool:
+def touches(dropped: RangeRecord, view: View) -> bool:
+    """Say whether aggregated periods are in a view."""
     return 1000 * dropped.last >= view.start and 1000 * dropped.first < view.end
 
 
@@ -360,6 +357,10 @@ def _lane(one: Drawn, view: View, left: int) -> Lane:
     is_crowded = len(marks) + ahead > min(MAX_SINGLE, left) or len(one.coming.listed) != ahead
     if not is_crowded:
         marks += _coming_marks(one)
+    crowds = crowds_of(_worst_looks(marks, view), counts, coming) if is_crowded else []
+    for dropped in one.dropped:
+        if touches(dropped, view):
+            counts[OUTCOMES[dropped.outcome][0]] += dropped.periods
     worst = max(counts, key=SEVERITY.__getitem__, default="wait")
     shown = [summary_of(counts, ahead)] if counts or ahead or not one.stopped else []
     return Lane(
@@ -368,7 +369,7 @@ def _lane(one: Drawn, view: View, left: int) -> Lane:
         ", ".join([*filter(None, [one.stopped]), *shown]),
         worst if SEVERITY[worst] >= PROBLEM else "none",
         [] if is_crowded else [_single(mark, view) for mark in marks],
-        crowds_of(_worst_looks(marks, view), counts, coming) if is_crowded else [],
+        crowds,
         list(_stretches(one, view)),
     )
 
@@ -458,9 +459,9 @@ def _stretches(one: Drawn, view: View) -> Iterator[LaneBar]:
         if end > view.start and start < view.end:
             yield LaneBar(view.x(start), bar_width(view, start, end), "window", "window")
     for dropped in one.dropped:
-        if _touches(dropped, view):
+        if touches(dropped, view):
             look, word = OUTCOMES[dropped.outcome]
-            title = f"{one.name}: {dropped.periods:,} periods {word}, {dropped.reason.sentence}"
+            title = f"{one.name}: {counted(dropped.periods, 'period')} {word}, {dropped.reason.sentence}"
             start, end = 1000 * dropped.first, 1000 * dropped.last
             yield LaneBar(view.x(start), bar_width(view, start, end), look, title)
     for run in one.runs:
