@@ -102,6 +102,17 @@ def test_a_pause_has_a_reason_and_an_end_and_a_resume_shows_what_it_starts(servi
         browser.post(action, data={})
 
 
+def test_a_resume_says_why_it_drops_periods(service: httpx.Client) -> None:
+    name = added(service, "drop-me", cron_expr="* * * * * *")
+    with signed_in(service) as browser:
+        browser.post("/ui/schedule/pause", params={"id": name}, data={})
+        wait_for(lambda: "dropped" in page_of(browser, "/ui/schedule/resume", id=name).text)
+        page = page_of(browser, "/ui/schedule/resume", id=name)
+        assert re.search(r"of the pause (is|are) dropped: the catch-up policy is none\.", page.text)
+        browser.post("/ui/schedule/resume", params={"id": name}, data={})
+        browser.post("/ui/schedule/pause", params={"id": name}, data={})
+
+
 def test_a_wrong_end_of_a_pause_keeps_what_was_typed(service: httpx.Client) -> None:
     name = added(service, "typed")
     with signed_in(service) as browser:
@@ -118,6 +129,10 @@ def test_a_backfill_is_planned_and_its_progress_shown(service: httpx.Client) -> 
     name = added(service, "fill", cron_expr="0 0 * * *")
     interval = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-08T00:00:00Z"}
     with signed_in(service) as browser:
+        empty = page_of(browser, "/ui/schedule/backfill", id=name)
+        assert "missing: those that did not run" in empty.text
+        ranges = [link for link in empty.links if link.startswith("/ui/schedule/backfill?")]
+        assert "7 periods would run now." in page_of(browser, ranges[-1]).text
         wrong = browser.get("/ui/schedule/backfill", params={"id": name, **interval, "to": "soon"})
         assert wrong.status_code == 400
         plan = page_of(browser, "/ui/schedule/backfill", id=name, **interval)

@@ -402,6 +402,18 @@ def test_a_login_returns_to_its_page_and_no_address_leads_to_another_tenant(
         assert "Fleet" in shortcuts
         assert "Workers" not in shortcuts
         tab.press("Escape")
+        for width in (390, 820):
+            tab.show(width=width)
+            # Who, live and the zone stand beside the name of the service, above one row of the pages.
+            places = "['.brand', '.caller button', '.live', '.zone', '.top nav']"
+            middles = "(box) => [box.top + box.height / 2, box.right]"
+            boxes = tab.js(f"{places}.map((each) => document.querySelector(each).getBoundingClientRect())"
+                           f".map({middles})")  # fmt: skip
+            *first, pages = boxes
+            assert max(first)[0] - min(first)[0] < 8, boxes
+            assert pages[0] > max(first)[0] + 15
+            assert max(right for _, right in first) <= width
+        tab.show()
         assert "ann/job" in tab.text
         assert "bob/job" not in tab.text
         tab.open(url(client, "/ui/workers"))

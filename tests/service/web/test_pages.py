@@ -256,6 +256,13 @@ def test_the_timeline_is_zoomed_and_moved_by_links(demo: httpx.Client) -> None:
     assert {line["class"] for line in page.all("line")} == {"tick", "present"}
     back = [a["href"] for a in past.all("a")]
     assert "/ui/now?zoom=hour" in back
+    # A moved view is live as long as it has now in it.
+    (later,) = [a["href"] for a in past.all("a") if a.get("aria-label") == "Later"]
+    present = page_of(demo, later)
+    assert "present" in {line["class"] for line in present.all("line")}
+    assert [each["data-refresh"] for seen in (past, present) for each in seen.all("body")][-1] == "5"
+    ancient = page_of(demo, "/ui/now", zoom="hour", at="2026-01-01T00:00:00Z")
+    assert [each["data-refresh"] for each in ancient.all("body")] == ["0"]
     for zoom in ("day", "week", "month"):
         assert "Timeline" in str(page_of(demo, "/ui/now", zoom=zoom).all("section"))
 
@@ -311,6 +318,7 @@ def test_an_error_is_a_page_for_browsers(client: httpx.Client, path: str, status
     assert words in page.text
     # The navigation is that of every other page.
     assert {"/", "/ui/workers"} <= set(page.links)
+    assert "Sign out" not in page.text
 
 
 def test_the_api_answers_browsers_like_other_clients(client: httpx.Client) -> None:
@@ -486,6 +494,7 @@ def test_a_wall_time_that_is_skipped_is_answered_too(demo: httpx.Client) -> None
     page = page_of(demo, "/ui/period", id="demo/nightly-literal", at="2027-03-28T02:30")
     assert "Not a period" in page.text
     assert "dst_gap" in page.text
+    assert "What if?" not in page.text
 
 
 def test_a_time_that_is_no_period_has_neither_a_window_nor_a_certificate(demo: httpx.Client) -> None:
@@ -532,6 +541,36 @@ def test_the_page_of_a_period_shows_every_fact(demo: httpx.Client) -> None:
     assert f"{why['headline'][1:]}." in story.text
     assert why["headline"] == "succeeded after 2 attempts"
     assert {a.get("rel") for a in story.all("a")} >= {"prev", "next"}
+
+
+def test_a_period_offers_to_run_it_again_and_one_ahead_does_not(demo: httpx.Client) -> None:
+    run = demo.get("/schedules/demo%2Fbackup/runs", params={"limit": 1}).json()["runs"][0]
+    links = page_of(demo, "/ui/period", id="demo/backup", at=run["run_at"]).links
+    assert {"/ui/schedule/run?id=demo%2Fbackup", "/ui/schedule/pause?id=demo%2Fbackup"} <= set(links)
+    (again,) = [link for link in links if link.startswith("/ui/schedule/backfill")]
+    assert "1 period would run now." in page_of(demo, again).text
+    coming = demo.get("/schedules/demo%2Fbackup").json()["next_nominal_at"]
+    links = page_of(demo, "/ui/period", id="demo/backup", at=coming).links
+    assert "/ui/schedule/run?id=demo%2Fbackup" in links
+    assert not [link for link in links if link.startswith("/ui/schedule/backfill")]
+    problems = page_of(demo, "/ui/now").links
+    assert [link for link in problems if link.startswith("/ui/schedule/backfill?id=demo%2Fexport")]
+
+
+def test_a_counterfactual_that_ends_in_a_queue_says_so(demo: httpx.Client) -> None:
+    runs = demo.get("/schedules/demo%2Fslow-import/runs", params={"limit": 100}).json()["runs"]
+    skipped = [run["run_at"] for run in runs if run["status"] == "SKIPPED"]
+    changes = {"id": "demo/slow-import", "if": "overlap=queue"}
+    page = page_of(demo, "/ui/period", at=skipped[0], **changes)
+    assert "queued It waits for the run of the period" in page.text
+    assert "no period" not in page.text
+    whole = page_of(demo, "/ui/schedule/what-if", **changes)
+    assert re.search(r"[\d,]+ skipped would have been unfinished", whole.text)
+
+
+def test_the_state_of_a_schedule_is_told_in_its_zone(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/schedule", id="demo/nightly-literal")
+    assert re.search(r"last_start_at \w{3} \d+ \w{3} 02:30 CES?T", page.text)
 
 
 def test_the_runs_of_one_status_are_shown_page_by_page(demo: httpx.Client) -> None:

@@ -84,7 +84,7 @@ def test_a_manual_run_has_a_page_with_its_data_interval(client: httpx.Client) ->
     page = page_of(client, "/ui/run", key=key)
     for words in ("Manual run", "success", "Started manually", key, "data interval", "1 Jan"):
         assert words in page.text, words
-    assert "/ui/schedule?id=by-hand" in page.links
+    assert {"/ui/schedule?id=by-hand", "/ui/schedule/run?id=by-hand"} <= set(page.links)
     assert page_of(client, "/ui/run", 404, key="unknown").text
 
 

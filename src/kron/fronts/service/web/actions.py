@@ -36,6 +36,13 @@ DONE = {
 UNDO = {"paused": "/ui/schedule/resume", "resumed": "/ui/schedule/pause", "edited": "/ui/schedule/edit"}
 # How long a pause may last, in seconds, by the words of its form.
 PAUSES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": DAY, "1 week": 7 * DAY}
+# Which periods a backfill runs, in the words of its form, and ranges that end now, in seconds.
+CHOICES = {
+    Only.MISSING: "missing: those that did not run",
+    Only.FAILED: "failed: those whose last run failed",
+    Only.ALL: "all",
+}
+RANGES = {"the last hour": 3600, "the last day": DAY, "the last week": 7 * DAY}
 # Runs of a backfill whose progress is read, and those that a dry run lists.
 MAX_RUNS, MAX_LISTED = 5_000, 100
 
@@ -110,7 +117,14 @@ def _add_backfill(router: APIRouter, registrar: Registrar, client: LocalClient) 
         request: Annotated[str, Query(max_length=200)] = "",
     ) -> Response:
         fields = {"from": start.strip(), "to": end.strip(), "only": only.value, "request": request}
-        values: dict[str, object] = {"fields": fields, "choices": list(Only), "listed": MAX_LISTED}
+        now = registrar.now() // 1000
+        ranges = {words: (rfc3339(now - length), rfc3339(now)) for words, length in RANGES.items()}
+        values: dict[str, object] = {
+            "fields": fields,
+            "choices": CHOICES,
+            "ranges": ranges,
+            "listed": MAX_LISTED,
+        }
         if not fields["from"] or not fields["to"]:
             return await _shown(registrar, "backfill", name, **values)
         try:

@@ -9,7 +9,7 @@ from kron.core.time.instant import rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.web.time_text import PageTime, moment_of
 from kron.fronts.service.web.timeline import PROBLEM, SEVERITY, View, look_of
-from kron.fronts.service.web.view_models import OUTCOMES, reason_of, zone_of_job
+from kron.fronts.service.web.view_models import OUTCOMES, offer_of, reason_of, zone_of_job
 
 # How many problems are listed.
 MAX_PROBLEMS = 8
@@ -29,6 +29,8 @@ class Attention(NamedTuple):
     period_id: str | None = None
     key: str | None = None
     is_paused: bool = False
+    # The range of a backfill that runs the period again.
+    backfill: tuple[str, str] | None = None
 
 
 class FleetProblem(NamedTuple):
@@ -99,4 +101,9 @@ async def _explained(query: Query, job: JobRecord, problem: FleetProblem, now: i
         return known._replace(key=key, sentence=f"a manual run failed: {error}")
     period_id = rfc3339(problem.nominal_time)
     explanation = await query.why(problem.identity, period_id)
-    return known._replace(sentence=explanation.headline, remedy=explanation.remedy, period_id=period_id)
+    return known._replace(
+        sentence=explanation.headline,
+        remedy=explanation.remedy,
+        period_id=period_id,
+        backfill=offer_of(job, problem.nominal_time, now).backfill,
+    )

@@ -18,6 +18,8 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from kron.core.job.outcome import Reason
+from kron.core.plan.why import POLICIES
 from kron.core.time.instant import rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
@@ -90,6 +92,7 @@ def _environment() -> Environment:
         "prose": prose,
         "instant": instant_of,
         "told": told,
+        "why_dropped": why_dropped,
         "closed": closed,
         "filled": filled,
         "json": partial(json.dumps, ensure_ascii=False),
@@ -131,6 +134,12 @@ def told(context: Context, text: str, zone: Zone | None = None) -> Markup:
         html += escape(whole[end : found.start()]) + shown
         end = found.end()
     return html + escape(whole[end:])
+
+
+def why_dropped(code: str) -> str:
+    """Return why a resume drops periods, without the words that tell their outcome."""
+    reason = Reason(code)
+    return POLICIES.get(reason, reason.sentence.partition(": ")[2])
 
 
 def closed(value: object) -> str:

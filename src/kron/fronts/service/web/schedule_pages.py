@@ -325,7 +325,9 @@ class Pages:
         else:
             runs, following = await self._searched(status, before)
         now = self.now()
-        return [run_entry(run, UTC_ZONE, now) for run in runs], following
+        # Those recorded together are in the order of their periods.
+        ordered = sorted(runs, key=lambda run: (run.created_at, run.nominal_time), reverse=True)
+        return [run_entry(run, UTC_ZONE, now) for run in ordered], following
 
     async def _searched(
         self, status: RunStatus, before: RunCursor | None

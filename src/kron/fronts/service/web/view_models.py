@@ -19,7 +19,7 @@ from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind
 from kron.core.plan.report import DataInterval
 from kron.core.plan.step import JobState
 from kron.core.plan.why import RESULTS, Explanation
-from kron.core.time.instant import DAY, rfc3339
+from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import (
     Document,
@@ -91,6 +91,14 @@ CODES = {
     "paused": ("wait", "paused"),
     "suspended": ("wait", "suspended"),
     "overdue": ("wait", "overdue"),
+    "forgotten": ("none", "not kept"),
+    "deleted": ("stop", "deleted"),
+    # Runs that have not ended where a counterfactual does.
+    Reason.PLANNED: UPCOMING,
+    Reason.QUEUED: ("wait", "queued"),
+    Reason.REPLACING: ("wait", "waiting"),
+    Reason.RETRY: WAITING,
+    "started": LOOKS[RunStatus.STARTED],
 }
 
 
@@ -231,7 +239,19 @@ class PeriodPage(NamedTuple):
     before: str | None
     after: str | None
     is_period: bool
+    offer: "ActionOffer"
     other: "WhatIfOutcome | None" = None
+
+
+class ActionOffer(NamedTuple):
+    """What is done about the schedule of a period or run: whether it is there still, and is paused.
+
+    `backfill` is the range of a backfill that runs the period again; None for one ahead, and for no period.
+    """
+
+    is_deleted: bool
+    is_paused: bool
+    backfill: tuple[str, str] | None
 
 
 class WhatIfOutcome(NamedTuple):
@@ -515,6 +535,7 @@ class RunDetails(NamedTuple):
     took_ms: int | None
     interval: tuple[PageTime, PageTime]
     attempts: list[AttemptView]
+    offer: ActionOffer
 
 
 def run_page(
@@ -535,6 +556,7 @@ def run_page(
         entry.took_ms,
         (start, end),
         list(map(attempt_view, attempts)),
+        offer_of(job, None if run.kind is RunKind.MANUAL else run.nominal_time, now),
     )
 
 
@@ -562,8 +584,16 @@ def period_page(job: JobRecord, explanation: Explanation, run: RunRecord | None,
         None if run is None else run_view(run, now),
         None if before is None else rfc3339(before),
         None if after is None else rfc3339(after),
-        explanation.code != "no_period",
+        time is not None and explanation.code != "no_period",
+        offer_of(job, None if explanation.code == "no_period" else time, now),
     )
+
+
+def offer_of(job: JobRecord, period: EpochSeconds | None, now: int) -> ActionOffer:
+    """Return the actions on a schedule from the page of one of its periods."""
+    has_begun = period is not None and 1000 * period <= now
+    backfill = (rfc3339(period), rfc3339(period + 1)) if period is not None and has_begun else None
+    return ActionOffer(job.deleted_at is not None, bool(job.paused), backfill)
 
 
 def _mark_without_run(explanation: Explanation) -> OutcomeMark:

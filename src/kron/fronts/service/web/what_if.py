@@ -60,8 +60,8 @@ def changed_outcomes_of(other: OtherOutcomes, zone: Zone, now: int) -> ChangedOu
 
 
 def _look_of(outcome: Outcome | None) -> tuple[str, str]:
-    """Return the look and the word of an outcome; None is no period, or one that is still open."""
-    return ("wait", "open") if outcome is None else OUTCOMES[outcome]
+    """Return the look and the word of an outcome; None is no period, or one that waits or runs at the end."""
+    return ("wait", "unfinished") if outcome is None else OUTCOMES[outcome]
 
 
 def add_what_if(router: APIRouter, registrar: Registrar) -> None:
