@@ -310,6 +310,7 @@ def _look(folder: Path, url: str) -> None:
         assert page.status_code == 200
         assert "default/a" in page.text
         assert "Run now" not in page.text
+        assert "Sign out" not in page.text
         for route, body in (
             ("/schedules/pause", {"schedule_id": "default/a", "paused": True}),
             ("/schedules/default%2Fa/run", {"request_id": "1"}),

@@ -23,6 +23,7 @@ from kron.core.errors import KronError, escaped
 from kron.core.redaction import RUN_TOKEN_PREFIX
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
+    READER,
     UNRESTRICTED,
     Caller,
     ForbiddenError,
@@ -622,7 +623,8 @@ class AuthMiddleware:
         if self._authenticator.is_read_only:
             if need.scope not in (None, TokenScope.READ):
                 raise HTTPException(HTTPStatus.FORBIDDEN, READ_ONLY)
-            caller = caller._replace(scopes=caller.scopes and frozenset({TokenScope.READ}))
+            scopes = caller.scopes and frozenset({TokenScope.READ})
+            caller = READER if caller is UNRESTRICTED else caller._replace(scopes=scopes)
         check_form(scope, need)
         check_media_type(scope, need)
         return caller

@@ -84,6 +84,8 @@ EVERYTHING = frozenset({TokenScope.ADMIN})
 PROGRAM = Caller("program", EVERYTHING, None)
 UNRESTRICTED = Caller("anybody", EVERYTHING, None)
 ANONYMOUS = Caller("nobody", frozenset(), ())
+# Any caller where authentication is off and the records are read-only.
+READER = UNRESTRICTED._replace(scopes=frozenset({TokenScope.READ}))
 
 
 class RequestContext(NamedTuple):

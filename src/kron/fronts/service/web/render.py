@@ -22,7 +22,7 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.why import POLICIES
 from kron.core.time.instant import rfc3339
 from kron.core.time.zone import Zone
-from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
+from kron.fronts.service.auth.principal import ANONYMOUS, READER, UNRESTRICTED, TokenScope, current_caller
 from kron.fronts.service.compute_pool import ComputePool
 from kron.fronts.service.web.time_text import PageTime, moment_of_text, span
 
@@ -218,7 +218,7 @@ def _of_caller() -> dict[str, object]:
 def signed_in() -> str | None:
     """Return the name of the authenticated caller, if any."""
     caller = current_caller()
-    return None if caller is UNRESTRICTED or caller is ANONYMOUS else caller.name
+    return None if any(caller is each for each in (UNRESTRICTED, READER, ANONYMOUS)) else caller.name
 
 
 async def form_fields(request: Request) -> dict[str, str]:
