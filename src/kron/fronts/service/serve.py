@@ -511,9 +511,7 @@ async def _serve(
     on_stop(leave)
     _reload_at_hangup(service.reread, set_level)
     working.add_done_callback(leave)
-    # What is there stays, and is in no cycle worth collecting: a request with many values is checked alone.
-    gc.collect()
-    gc.freeze()
+    _freeze()
     url = _announce(settings, service.listening)
     if service.hooks is not None:
         service.hooks.announce(url)
@@ -521,6 +519,12 @@ async def _serve(
         await server.serve(sockets=[service.listening])
     finally:
         await launcher.close()
+
+
+def _freeze() -> None:
+    """Keep what is there from the garbage collector: it stays, and a request's values are checked alone."""
+    gc.collect()
+    gc.freeze()
 
 
 def _registrar_of(service: _Service, parts: Parts, wake: Callable[[], None]) -> Registrar:
