@@ -326,6 +326,20 @@ PROTECTIONS = (
         "tests/core/plan/test_compiled.py::test_long_texts_together_have_a_bounded_length",
     ),
     Protection(
+        "long settings of requests are kept by their length",
+        f"{LAUNCHERS}/http/launcher.py",
+        "@cached_by_length(MAX_TEMPLATES, _length_of)",
+        "@cached_by_length(MAX_TEMPLATES, lambda _: 0)",
+        "tests/launchers/http/test_client.py::test_templates_of_long_settings_are_kept_by_their_length",
+    ),
+    Protection(
+        "long settings of programs are kept by their length",
+        f"{LAUNCHERS}/process/kind.py",
+        "cached_by_length(MAX_CACHED, _length_of)",
+        "cached_by_length(MAX_CACHED, lambda _: 0)",
+        "tests/launchers/process/test_kind.py::test_long_settings_that_were_checked_are_kept_by_their_length",
+    ),
+    Protection(
         "large definitions are not kept written",
         "core/plan/compiled.py",
         "return _text_of.__wrapped__(when, how, job.distribution)",

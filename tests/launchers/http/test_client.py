@@ -526,3 +526,18 @@ def test_every_url_becomes_ascii(url: str, host: str, path: str) -> None:
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         target_of(url)
+
+
+def test_templates_of_long_settings_are_kept_by_their_length() -> None:
+    """Each has its settings three times; a thousand with 64 KiB of headers needed 200 MB of the worker."""
+
+    def settings(number: int, length: int) -> HttpSettings:
+        return HttpSettings(url=f"http://localhost/{number}", headers=(("X", "x" * length),))
+
+    short, long = settings(0, 10), settings(0, 60_000)
+    kept, dropped = template_of(short), template_of(long)
+    assert template_of(long) is dropped
+    for number in range(1, 100):
+        template_of(settings(number, 60_000))
+    assert template_of(short) is kept
+    assert template_of(long) is not dropped

@@ -30,8 +30,8 @@ MAX_DESCRIPTION, MAX_TAGS, MAX_TAG = 2_000, 50, 100
 MAX_KEPT_RUNS = 1_000_000
 # Written for a history that is never pruned.
 FOREVER = "forever"
-# How many different profiles are kept ready; many jobs share few.
-MAX_PROFILES = 10_000
+# How many different retentions are kept ready, each with its profile; many jobs share few.
+MAX_PROFILES = 200
 
 
 def _parse_keep(value: object) -> object:
@@ -157,9 +157,14 @@ def profile_fields_of(text: str | None) -> dict[str, object]:
     return {row.name: stored.get(row.name, row.type.write(row.default)) for row in PROFILE.rows}
 
 
-@lru_cache(maxsize=MAX_PROFILES)
 def retention_of(text: str | None) -> Retention | None:
     """Return the retention in a stored profile, or None."""
+    # Most have none, and may be long.
+    return None if text is None or '"retention"' not in text else _retention_of(text)
+
+
+@lru_cache(maxsize=MAX_PROFILES)
+def _retention_of(text: str) -> Retention | None:
     fields = _stored(text).get("retention")
     return None if fields is None else read_retention(FieldReader(fields, "", [], known=RETENTION.words))
 

@@ -40,6 +40,7 @@ SHARED_IDENTITY = "*"
 P = ParamSpec("P")
 Value = TypeVar("Value")
 Text = TypeVar("Text", bound="str | None")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class LongTexts(Generic[Value]):
@@ -99,16 +100,28 @@ def cached_by_text(
     Further arguments belong to the key, and have to be hashable and small.
     """
 
-    def decorated(function: Callable[Concatenate[Text, P], Value]) -> Callable[Concatenate[Text, P], Value]:
+    def length(text: Text) -> int:
+        return 0 if text is None else len(text)
+
+    return cached_by_length(most, length, most_long)
+
+
+def cached_by_length(
+    most: int, length: Callable[[Key], int], most_long: int = MAX_LONG
+) -> Callable[[Callable[Concatenate[Key, P], Value]], Callable[Concatenate[Key, P], Value]]:
+    """Return a decorator as `cached_by_text`, of a function of a value whose texts have a length."""
+
+    def decorated(function: Callable[Concatenate[Key, P], Value]) -> Callable[Concatenate[Key, P], Value]:
         short = lru_cache(maxsize=most)(function)
         long = LongTexts[Value](most_long)
 
         @wraps(function)
-        def cached(text: Text, /, *args: P.args, **kwargs: P.kwargs) -> Value:
-            if text is None or len(text) <= LONG:
-                return short(text, *args, **kwargs)  # type: ignore[arg-type] # they are hashable
-            key = (text, args, tuple(kwargs.items()))
-            return long.get(key, len(text), lambda: function(text, *args, **kwargs))
+        def cached(value: Key, /, *args: P.args, **kwargs: P.kwargs) -> Value:
+            size = length(value)
+            if size <= LONG:
+                return short(value, *args, **kwargs)  # type: ignore[arg-type] # they are hashable
+            key = (value, args, tuple(kwargs.items()))
+            return long.get(key, size, lambda: function(value, *args, **kwargs))
 
         def cache_clear() -> None:
             short.cache_clear()

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from kron.core.fields import invalid_value
+from kron.core.plan.compiled import cached_by_text
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -106,7 +106,7 @@ def is_public_host(word: str) -> bool:
     return is_public(_plain(network[0])) and is_public(_plain(network[-1]))
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
+@cached_by_text(MAX_REMEMBERED)
 def host_of(url: str) -> str:
     """Return the host of a URL in lower case."""
     return (urlsplit(url).hostname or "").lower()
@@ -124,7 +124,7 @@ def _network(word: str) -> Network | None:
         return None
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
+@cached_by_text(MAX_REMEMBERED)
 def _literal(host: str) -> Address | None:
     try:
         return _plain(ip_address(host.partition("%")[0]))

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
 
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.plan.compiled import cached_by_text
+from kron.core.plan.compiled import cached_by_length, cached_by_text
 from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.core.time.instant import rfc3339
@@ -192,7 +192,11 @@ class StartSender:
         self.client.close()
 
 
-@lru_cache(maxsize=MAX_TEMPLATES)
+def _length_of(settings: HttpSettings) -> int:
+    return len(settings.url) + sum(len(name) + len(text) for name, text in settings.headers)
+
+
+@cached_by_length(MAX_TEMPLATES, _length_of)
 def template_of(settings: HttpSettings) -> RequestTemplate:
     """Return the template of the requests with these settings."""
     target = target_of(settings.url)
