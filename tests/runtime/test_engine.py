@@ -677,6 +677,26 @@ async def test_an_end_is_not_lost_when_the_store_fails(rig: Rig, fault: tuple[st
     assert len(rig.calls) == 1
 
 
+@pytest.mark.parametrize("fault", [BEFORE, AFTER], ids=str)
+async def test_a_failed_write_of_an_end_does_not_start_the_run_beside_it_again(
+    rig: Rig, fault: tuple[str, Fault]
+) -> None:
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await (gate.wait() if len(rig.calls) == 1 else asyncio.Event().wait())
+
+    await rig.add(job_of(overlap=Overlap.ALLOW), callback=waits)
+    await rig.run()
+    await rig.clock.advance_to(NOON + 2 * MINUTE + SECOND)
+    rig.fail(fault)
+    gate.set()
+    await rig.clock.advance_to(NOON + 2 * MINUTE + 30 * SECOND)
+    assert rig.store.waiting == 0
+    assert [nominal for _, nominal in rig.starts()] == [60, 120]
+    assert await rig.seen() == ["SUCCESS due", "STARTED due"]
+
+
 async def test_an_execution_is_asked_to_end_although_the_answer_was_lost(rig: Rig) -> None:
     await rig.add(job_of(overlap=Overlap.REPLACE), callback=hangs)
     await rig.run()

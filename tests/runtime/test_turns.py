@@ -16,7 +16,7 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch, RunEvent, RunReport
-from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, LoadResult, WriteResult
+from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, LoadResult, Ownership, WriteResult
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.launch import user_of
 from kron.ports import ReportSink, Store
@@ -182,6 +182,36 @@ async def test_a_store_that_fails_between_two_batches_loses_no_start(
         names = [start.identity for start in stage.launcher.started]
         assert searches > 4
         assert len(names) == len(set(names)) == MANY + 1
+
+
+@pytest.mark.slow
+async def test_a_batch_that_cannot_be_written_starts_nothing_that_another_tenant_had_started_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is read before jobs of others are started, and some of these may be in it."""
+    async with stage_on(store) as stage:
+        stage.engine.tenant_of = user_of
+        for part in range(12):
+            await register(store, "bad", [job_of(f"bad {part} {n}") for n in range(200)], stage.now)
+            await register(store, "good", [job_of(f"good {part} {n}") for n in range(50)], stage.now)
+        written: set[str] = set()
+        settle, has_failed = store.settle, False
+
+        async def fail(ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+            nonlocal has_failed
+            names = {change.job.identity for change in changes}
+            if names & written and not has_failed:
+                has_failed = True
+                raise StoreError("it is down")
+            written.update(names)
+            return await settle(ownership, changes, now=now)
+
+        monkeypatch.setattr(store, "settle", fail)
+        await order_of_starts(stage)
+        await stage.advance(10 * SECOND)
+        names = [start.identity for start in stage.launcher.started]
+        assert len(names) == len(set(names))
+        assert set(names) == written
 
 
 class Commits(LogJournal):

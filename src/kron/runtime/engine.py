@@ -1,7 +1,7 @@
 """The engine: the only loop. It loads, plans, writes, dispatches and sleeps; `plan` makes every decision."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from math import inf
@@ -61,6 +61,12 @@ class Batch(NamedTuple):
     def is_last(self, now: int) -> bool:
         """Say whether no other job is due."""
         return not self.is_full and (self.wake_at is None or self.wake_at > now)
+
+    def without(self, names: Collection[str]) -> "Batch":
+        """Return the batch without some jobs, which were started since it was read."""
+        if not names:
+            return self
+        return self._replace(changes=[change for change in self.changes if change.job.identity not in names])
 
 
 EMPTY_BATCH = Batch()
@@ -478,7 +484,7 @@ class Engine:
         """Plan, write, dispatch and return the changes that follow from some reports."""
         reports = self._aside.held_back(self._inbox.of_shards(reports, ownership.shards, self._lease))
         try:
-            known, others = sole_run_states(self._dispatcher.sole_runs, reports)
+            known, others = sole_run_states(self._dispatcher.sole_runs, reports, now)
             reported = await self._reported(ownership, others, reports)
             states = await self._limited([*known, *reported], now)
             self._dispatcher.forget_over(reports, states)
@@ -531,8 +537,10 @@ class Engine:
             try:
                 if isinstance(following, BaseException):
                     raise following
-                await self._start_others(ownership, now, turns, batch.changes)
+                started = await self._start_others(ownership, now, turns, batch.changes)
                 batch = following or await self._next_batch(ownership, now, limit)
+                # A start that is planned twice would pass for one without an answer, if its write fails.
+                batch = batch.without(started)
             except Exception:
                 # It is committed, and no other worker will start it.
                 await self._dispatch(written, now)
@@ -560,36 +568,40 @@ class Engine:
 
     async def _start_others(
         self, ownership: Ownership, since: int, turns: Turns | None, batch: Sequence[Change]
-    ) -> None:
+    ) -> set[str]:
         """Start the due jobs of tenants that have had less than their share of a burst that began at `since`.
 
         `batch` is the burst's last one. Jobs that were due when it began are planned at that instant too.
+        Return the names of all that were planned.
         """
+        started: set[str] = set()
         if turns is None:
-            return
+            return started
         turns.count(batch)
         if not turns.may_search(self._clock.monotonic()):
-            return
+            return started
         for _ in range(MAX_INTERLUDES):
             now, began = self.now(), self._clock.monotonic()
             if self._draining or now - since > self.limits.lookahead_ms:
                 # After a jump of the clock only a wake can judge which jobs are due.
-                return
+                return started
             tenants = turns.over_share()
             limit = self._others_limit.fitting(FIRST_BATCH)
             due = await self._store.due_besides(ownership, tenants, until=now, limit=limit)
             names = [name for name in due if not self._aside.waits(name)]
             turns.searched(began, self._clock.monotonic())
             if not names:
-                return
+                return started
             planned = await self._start_named(ownership, names, since, now, turns)
-            if len(due) < limit and planned == len(names):
-                return
+            started.update(planned)
+            if len(due) < limit and len(planned) == len(names):
+                return started
+        return started
 
     async def _start_named(
         self, ownership: Ownership, names: list[str], since: int, now: int, turns: Turns
-    ) -> int:
-        """Start jobs with the reports about them, as far as the time lasts; return how many were planned."""
+    ) -> list[str]:
+        """Start jobs with the reports about them, as far as the time lasts; return those planned."""
         own_reports = self._inbox.take_of(frozenset(names), since)
         try:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=names)
@@ -610,7 +622,7 @@ class Engine:
         written = {change.job.identity for change in changes} - settled.stale_jobs
         # Those of jobs that were not planned, or have changed in the store, are planned again.
         self._inbox.put_back([report for report in own_reports if report.identity not in written])
-        return len(changes)
+        return [change.job.identity for change in changes]
 
     async def _write_batch(
         self, ownership: Ownership, now: int, batch: Batch, before: Written, limit: int

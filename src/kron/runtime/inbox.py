@@ -108,22 +108,27 @@ async def attach_reports(
 
 
 def sole_run_states(
-    sole_runs: dict[str, Launch], reports: Sequence[RunReport]
+    sole_runs: dict[str, Launch], reports: Sequence[RunReport], now: int
 ) -> tuple[list[JobState], list[str]]:
     """Remove and return the states of jobs whose only open run is reported on; and the names of the others.
 
     These states need no read: had the job been changed since its start was written, its revision would
-    differ, and the store would refuse the change.
+    differ, and the store would refuse the change. A job that is due again is read: a later period may run by
+    now, and after a failure of the store a second plan of its start would pass for one without an answer.
     """
     states: list[JobState] = []
     others: list[str] = []
     for identity, grouped in by_identity(reports).items():
         launch = sole_runs.pop(identity, None)
-        if launch is not None and _is_about(grouped, launch.run.key):
+        if launch is not None and _is_later(launch.job.plan_at, now) and _is_about(grouped, launch.run.key):
             states.append(JobState(launch.job, (launch.run,), grouped))
         else:
             others.append(identity)
     return states, others
+
+
+def _is_later(plan_at: int | None, now: int) -> bool:
+    return plan_at is None or plan_at > now
 
 
 def _is_about(reports: Sequence[RunReport], key: str) -> bool:
