@@ -142,6 +142,26 @@ async def test_an_outage_loses_nothing(cluster: Cluster) -> None:
     assert cluster.ever_created() == ["12:01", "12:02"]
 
 
+async def test_a_kronjob_that_is_deleted_while_others_are_written_with_it_stops_none_of_them(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    await cluster.add(kronjob("b", policy=patience()))
+    store, gate = cluster.operator.store, asyncio.Event()
+    cluster.server.faults = [Fault(lambda each: is_patch(each) and each.name == "b", gate=gate)]
+    advancing = asyncio.create_task(cluster.advance(minute(1, 10)))
+    await until(lambda: cluster.status()["periods"])
+    cluster.server.remove("kronjobs", "a")
+    await until(lambda: "default/a" not in store.kronjobs)
+    gate.set()
+    await advancing
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    assert (cluster.operator.worker.state, list(store.books)) == ("running", ["default/b"])
+    await cluster.advance(minute(2, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+
+
 async def test_a_server_that_serves_no_kind_yet_has_lost_no_object(cluster: Cluster) -> None:
     """While it starts, it answers 404 without the name of an object."""
     await cluster.start()

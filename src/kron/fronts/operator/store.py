@@ -274,7 +274,10 @@ class KubernetesStore(SqliteStore):
             return WriteResult(frozenset(), frozenset())
         async with self._committing:
             results = await _all(self._settle_change(change, now) for change in changes)
-            pairs = list(zip(changes, results, strict=True))
+            pairs = [
+                (change, self._present(change.job, each))
+                for change, each in zip(changes, results, strict=True)
+            ]
             made = [self._numbered(change) for change, result in pairs if result is Written.YES]
             if made:
                 indexed = await super().settle(ownership, made, now=now)
@@ -302,6 +305,8 @@ class KubernetesStore(SqliteStore):
         async with self._committing:
             new = [await self._commit_new(job, now) for job in created]
             results = [await self._commit_change(change, now) for change in changed]
+            new = [self._present(job, each) for job, each in zip(created, new, strict=True)]
+            results = [self._present(change.job, each) for change, each in zip(changed, results, strict=True)]
             jobs = [job for job, result in zip(created, new, strict=True) if result is Written.YES]
             made = [
                 self._numbered(change)
@@ -340,6 +345,11 @@ class KubernetesStore(SqliteStore):
             if isinstance(error, ApiError):
                 raise RecordRefusedError(str(error), cause=error) from error
             raise unavailable(error) from error
+
+    def _present(self, job: JobRecord, result: Written) -> Written:
+        """Return the result of a write, STALE if the KronJob was deleted while others were written."""
+        is_gone = result is Written.YES and job.identity not in self.books
+        return Written.STALE if is_gone else result
 
     def _numbered(self, change: Change) -> Change:
         """Return a change with the present row of its job, which a restored record does not keep."""
@@ -397,7 +407,10 @@ class KubernetesStore(SqliteStore):
             try:
                 async with self._patches:
                     self._check_owner()
-                    self.kronjobs[identity] = await self._patch(kronjob, after, now)
+                    patched = await self._patch(kronjob, after, now)
+                if self._is_gone(kronjob):
+                    return Written.STALE
+                self.kronjobs[identity] = patched
             except (ApiError, ApiUnavailableError) as error:
                 answer = await self._resolve(identity, kronjob, text, error)
                 if answer is None and isinstance(error, ApiError) and error.is_conflict:
@@ -427,6 +440,11 @@ class KubernetesStore(SqliteStore):
         with suppress(ApiError, ApiUnavailableError):
             await self._api.patch_status(KRONJOBS, *kronjob.place, {"status": {"conditions": conditions}})
 
+    def _is_gone(self, kronjob: KronJob) -> bool:
+        """Say whether a KronJob was deleted, or made again, while an answer about it was awaited."""
+        known = self.kronjobs.get(kronjob.identity)
+        return known is None or known.uid != kronjob.uid
+
     async def _patch(self, kronjob: KronJob, after: Book, now: int) -> KronJob:
         problem = self.problems.get(after.job.identity)
         status: dict[str, Any] = status_of(after, kronjob, now=now, traits=self._traits, problem=problem)
@@ -443,6 +461,8 @@ class KubernetesStore(SqliteStore):
         except (ApiError, ApiUnavailableError):
             self._doubtful.add(identity)
             return Written.UNKNOWN
+        if self._is_gone(kronjob):
+            return Written.STALE
         if live is None:
             await self.detach(identity)
             return Written.STALE
