@@ -25,7 +25,7 @@ from tests.abuse.connections import CONNECTING, Place, Work
 from tests.abuse.many import recorded, send_many
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, serving
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 SECRET = "a secret of the abuse experiment, long enough"
 GOOD, HOSTILE = "ann", "mallory"
@@ -133,9 +133,8 @@ class Experiment:
         # A start that is late is not lost: it comes in the end.
         expected = {(f"{GOOD}/{number}", at) for number in range(SCHEDULES) for at in range(first, last)}
         seen = self._starts.late(first, last)
-        for _ in range(100):
-            if expected <= set(seen):
-                break
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not expected <= set(seen) and time.monotonic() < give_up_at:
             time.sleep(0.1)
             seen = self._starts.late(first, last)
         return Row(
