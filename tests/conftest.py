@@ -49,8 +49,14 @@ def pytest_configure() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage among the tests that are collected: they stay, and a look at them all takes long."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exempt the thousands of collected tests from every later garbage collection."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -124,7 +124,7 @@ def _wording(trees: Mapping[Path, ast.Module]) -> tuple[int, int, int]:
 def _docstrings(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, SCOPES):
-            yield ast.get_docstring(node) or ""
+            yield ast.get_docstring(node, clean=False) or ""
 
 
 def _comments(path: Path) -> Iterator[str]:
