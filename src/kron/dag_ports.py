@@ -60,6 +60,10 @@ class DagLease(NamedTuple):
     task_id: str
     attempt: int
 
+    def __str__(self) -> str:
+        """Return the attempt as the log names it."""
+        return f'task "{self.task_id}" of run {self.run_id}, attempt {self.attempt}'
+
 
 class DagRuns(Protocol):
     """The runtime of DAGs as a launcher sees it: starts runs, and knows how they end."""

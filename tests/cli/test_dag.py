@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 import pytest
 
 from kron.cli.main import BAD, GOOD, NO, run
-from tests.service.server import serving
+from tests.service.server import Process, serving
 from tests.service.test_dag import VARIABLES, sh
 from tests.waiting import wait_for
 
@@ -163,19 +164,28 @@ def test_a_paused_dag_and_a_pool_are_set(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("words", "code", "error"),
     [
-        (("run", "absent.py"), "there is no such file"),
-        (("run", EXAMPLE, "--dag", "other"), "use one of etl"),
-        (("trigger", "absent", "--date", "2026-06-01"), "no published version"),
-        (("trigger", "etl", "--date", "soon"), "use ISO-8601"),
-        (("trigger", "etl", "--input", "[]"), "must be a JSON object"),
-        (("tasks", "absent"), "There is no run"),
+        (("run", "absent.py"), BAD, "there is no such file"),
+        (("run", EXAMPLE, "--dag", "other"), BAD, "use one of etl"),
+        (("trigger", "absent", "--date", "2026-06-01"), NO, "no published version"),
+        (("trigger", "etl", "--date", "soon"), BAD, "use ISO-8601"),
+        (("trigger", "etl", "--input", "[]"), BAD, "must be a JSON object"),
+        (("show", "absent"), NO, "no published version"),
+        (("pause", "absent"), NO, "no published version"),
+        (("tasks", "absent"), NO, "There is no run"),
     ],
 )
-def test_a_mistake_is_one_line(shell: Shell, words: tuple[str, ...], error: str) -> None:
-    assert run(["dag", *words, "--store", shell.store]) in (BAD, NO)
+def test_a_mistake_is_one_line(shell: Shell, words: tuple[str, ...], code: int, error: str) -> None:
+    shell("put", EXAMPLE)
+    assert run(["dag", *words, "--store", shell.store]) == code
     assert error in shell.capsys.readouterr().err
+
+
+def test_a_command_that_stores_no_dag_makes_no_database(shell: Shell, tmp_path: Path) -> None:
+    for words in (["list"], ["runs"], ["tasks", "absent"], ["trigger", "etl"], ["pause", "etl"]):
+        shell(*words, code=BAD)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +237,26 @@ def test_a_service_is_used_as_a_store_is(service: str, capsys: pytest.CaptureFix
     said("runs", code=BAD)
     said("list", "--store", "memory://", code=BAD)
     assert run(["dag", "list", "--server", "krond"]) == BAD
+
+
+def test_a_worker_logs_its_start_its_stop_and_what_fails(tmp_path: Path, shell: Shell) -> None:
+    file = tmp_path / "steps.py"
+    text = BROKEN.format(gate=str(tmp_path / "gate"))
+    file.write_text(text.replace("first", "upper").replace("second", "lower"), encoding="utf-8")
+    shell("put", str(file))
+    run_id = shell.read("trigger", "steps", "--date", "2026-06-03")["run_id"]
+    worker = Process("dag", "worker", str(file), "--store", shell.store, "--name", "ann", folder=tmp_path)
+    try:
+        wait_for(lambda: shell.read("tasks", run_id)["status"] == "failed")
+        worker.signal(SIGTERM)
+        assert worker.ended() == GOOD
+    finally:
+        worker.close()
+    lines = [line.split(" INFO ", 1)[1].rstrip() for line in worker.log]
+    assert lines == [
+        "kron.dag ann: executing tasks, up to 32 at once",
+        f'kron.dag task "lower" of run {run_id}, attempt 1: failed: ValueError: the gate is closed',
+        "kron.worker SIGTERM: stopping",
+    ]
+    listed = [line for line in shell("logs", run_id, code=GOOD).splitlines() if line.startswith("==")]
+    assert [line.split()[1] for line in listed] == ["upper,", "lower,"]

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from kron.cli.main import BAD, GOOD
+import pytest
+
+from kron.cli.main import BAD, GOOD, run
 from tests.cli import test_apply
 from tests.cli.conftest import Kron
 from tests.cli.test_apply import FILE, applied, counts, exported
@@ -55,3 +57,19 @@ def test_only_schedules_that_start_jobs_are_exported_as_kronjobs(kron: Kron) -> 
     assert code == BAD
     assert "wrong.yaml" in errors
     assert "schedule" in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("kind: CronJob\n", "there is no KronJob in it", id="another kind"),
+        pytest.param("kind: KronJob\nmetadata: {}\n", "a KronJob has no metadata.name", id="no name"),
+    ],
+)
+def test_a_dry_run_of_the_operator_names_the_file_that_it_cannot_use(
+    text: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert run(["operator", "--dry-run", "-f", str(file)]) == BAD
+    assert capsys.readouterr().err == f'kron: Cannot read "{file}": {reason}\n'

@@ -246,6 +246,16 @@ def test_a_store_that_is_not_there_is_not_made_by_looking_at_it(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [["status"], ["runs"], ["why", "report"], ["schedules", "list"]])
+def test_a_store_that_cannot_be_used_is_an_error_of_every_command(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no database " * 100, encoding="utf-8")
+    assert run([*command, "--store", f"sqlite:///{file}"]) == BAD
+    assert capsys.readouterr() == ("", f"kron: The store cannot be used: file is not a database: {file}\n")
+
+
 def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
     """On a real terminal the progress bar is drawn there, and the result goes to standard output."""
     line = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "log"}}

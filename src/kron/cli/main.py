@@ -18,6 +18,8 @@ GOOD, NO, BAD = 0, 1, 2
 INTERRUPTED = 130
 # Errors of valid requests: the answer is no.
 NEGATIVE = (ConflictError, UnknownRunError, UnknownScheduleError)
+# Those of the errors about DAGs.
+NEGATIVE_CATEGORIES = ("not_found", "state")
 
 INSTALL = (
     "kron: the command line needs more packages: pip install 'kron-engine[cli]' "
@@ -72,7 +74,7 @@ def _code_of(call: Callable[[Sequence[str] | None], int], arguments: Sequence[st
     except KronError as error:
         for line in error.lines():
             print_error(line)
-        return NO if isinstance(error, NEGATIVE) else BAD
+        return NO if _is_no(error) else BAD
     except OSError:
         raise
     except Exception as error:
@@ -81,6 +83,11 @@ def _code_of(call: Callable[[Sequence[str] | None], int], arguments: Sequence[st
             raise
         print_error(f"{INTERNAL}: {NO_SECRETS.hide(f'{type(error).__name__}: {error}')}; {REMEDY}")
         return BAD
+
+
+def _is_no(error: KronError) -> bool:
+    """Say whether a valid request was refused: for what does not exist, or for its state."""
+    return isinstance(error, NEGATIVE) or getattr(error, "category", None) in NEGATIVE_CATEGORIES
 
 
 def _discard(stream: TextIO) -> None:

@@ -404,7 +404,6 @@ class DagWorker:
             # Its traceback is in the output, so the launcher need not log it.
             execution.output = error.output
             execution.error = tidy(f"{type(error.cause).__name__}: {error.cause}")
-            _log.info("%s failed: %s", execution.lease, execution.error)
         else:
             execution.result, execution.output = called.result, called.output
 
@@ -451,6 +450,8 @@ class DagWorker:
         self._end(execution, TaskEnd(outcome, error, result))
 
     def _end(self, execution: TaskExecution, end: TaskEnd) -> None:
+        if end.outcome is not AttemptOutcome.SUCCESS:
+            _log.info("%s: %s: %s", execution.lease, end.outcome.value, end.error)
         self._ends.append((execution, end._replace(output=execution.output)))
         self.wake()
 

@@ -222,7 +222,8 @@ def logs_command(
       kron dag logs 4f1c...
       kron dag logs 4f1c... load
     """  # noqa: D301
-    attempts = dag_call(server, store, lambda client: client.attempts(run, task))
+    found = dag_call(server, store, lambda client: client.attempts(run, task))
+    attempts = sorted(found, key=lambda each: str(each["started_at"]))
     if as_json:
         show_json({"attempts": attempts})
         return GOOD

@@ -1,6 +1,7 @@
 """`kron dag run` and `kron dag worker`: execute the tasks of DAGs in this process."""
 
 import asyncio
+import logging
 import os
 import socket
 from pathlib import Path
@@ -22,11 +23,13 @@ from kron.core.errors import InvalidOptionError
 from kron.core.time.duration import parse_duration
 from kron.fronts.dag.python_dag import PythonDag
 from kron.fronts.dag.runtime import DagRuntime
-from kron.fronts.service.settings import read_settings
+from kron.fronts.service.settings import Settings, read_settings, secrets_of
 from kron.launchers.kubernetes.spec import KubernetesOptions
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig
+from kron.telemetry.log_format import start_logging
 
+_log = logging.getLogger("kron.dag")
 # How often the progress of a run is printed, in seconds.
 POLL_S = 0.05
 DagFiles = Annotated[
@@ -52,9 +55,8 @@ WorkerName = Annotated[
 ]
 
 
-def _launchers(*more: object) -> LauncherConfig:
-    """Return the broker, result backend and cluster that the environment names, with no limits on tasks."""
-    settings = read_settings(os.environ, {}).settings
+def _launchers(settings: Settings, *more: object) -> LauncherConfig:
+    """Return the broker, result backend and cluster that the settings name, with no limits on tasks."""
     return LauncherConfig((*more, settings.celery, KubernetesOptions(access=settings.cluster())))
 
 
@@ -67,11 +69,14 @@ def worker_command(
 ) -> int:
     """Execute the tasks of a store until SIGTERM or Ctrl-C; several workers share them.
 
+    It logs to standard error, as KRON_LOG_LEVEL and KRON_LOG_FORMAT say.
+
     \b
     Examples:
       kron dag worker --store sqlite:///kron.db
       kron dag worker etl.py --store postgresql://kron@db.example/kron --slots 8
     """  # noqa: D301
+    settings = read_settings(os.environ, {}).settings
     dags = [dag for file in files or () for dag in dags_in(file)]
     functions = {word: function for dag in dags for word, function in dag.functions.items()}
     options = DagWorkerOptions(
@@ -79,12 +84,14 @@ def worker_command(
         slots=slots,
         lease=parse_duration(lease),
         functions=functions,
-        config=_launchers(),
+        config=_launchers(settings),
     )
+    start_logging(level=settings.log_level, log_format=settings.log_format, secrets=secrets_of(settings))
 
     async def work() -> None:
         async with DagRuntime(store_url_of(store), options=options) as runtime:
             on_stop(runtime.worker.stop)
+            _log.info("%s: executing tasks, up to %d at once", options.name, options.slots)
             await runtime.worker.run()
 
     asyncio.run(work())
@@ -110,9 +117,9 @@ def run_command(
       kron dag run etl.py --date 2026-06-01 --input '{"region": "eu"}' --store sqlite:///etl.db
     """  # noqa: D301
     chosen = _chosen(dags_in(file), dag)
-    options = DagWorkerOptions(
-        name=f"terminal:{os.getpid()}", config=_launchers(ProcessOptions(folder=str(Path(".kron/processes"))))
-    )
+    settings = read_settings(os.environ, {}).settings
+    config = _launchers(settings, ProcessOptions(folder=str(Path(".kron/processes"))))
+    options = DagWorkerOptions(name=f"terminal:{os.getpid()}", config=config)
     display = Display(no_color=no_color)
 
     async def work() -> DagState:

@@ -142,13 +142,13 @@ def _check_dry_run(file: str | None, *, dry_run: bool) -> None:
 
 def _show_plan(file: str, start: str | None, count: int, *, as_json: bool) -> None:
     from kron.cli.support.interval import since_of
-    from kron.cli.support.job_file import parse_documents
+    from kron.cli.support.manifest import manifests_in
     from kron.cli.support.source import Source
     from kron.core.time.instant import rfc3339
-    from kron.fronts.operator.dry_run import planned_jobs, read_manifests
+    from kron.fronts.operator.dry_run import planned_jobs
 
-    documents = parse_documents(Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True))
-    planned = planned_jobs(read_manifests(documents), since_of(start, "UTC"), count)
+    manifests = manifests_in(Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True))
+    planned = planned_jobs(manifests, since_of(start, "UTC"), count)
     if as_json:
         show_json({"jobs": [each.to_dict() for each in planned]})
         return

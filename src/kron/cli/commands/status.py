@@ -64,7 +64,8 @@ def status_command(
     if every:
         _check_all(target, cursor)
         return _show_all(target, JobFilter(search=search), wanted, display, as_json=as_json)
-    health, page = request(target, _reading(JobFilter(search=search), wanted))
+    is_store = target.server_url is None
+    health, page = request(target, _reading(JobFilter(search=search), wanted, is_store=is_store))
     if as_json:
         show_json({"health": health, **page})
         return GOOD if page else NO
@@ -77,10 +78,16 @@ def status_command(
     return GOOD
 
 
-def _reading(wanted: JobFilter, page: PageRequest) -> Callable[[ServiceClient], Awaitable[tuple[View, View]]]:
+def _reading(
+    wanted: JobFilter, page: PageRequest, *, is_store: bool
+) -> Callable[[ServiceClient], Awaitable[tuple[View, View]]]:
     """Return a request of the health of a service and its schedules; no schedules if it is not ready."""
 
     async def fetched(client: ServiceClient) -> tuple[View, View]:
+        if is_store:
+            # There is no worker; a store that cannot be used is an error, as for every other command.
+            schedules = await client.schedules(wanted, page)
+            return await client.health(), schedules
         health = await client.health()
         ready = health["status"] == "ok"
         return health, await client.schedules(wanted, page) if ready else {}

@@ -203,17 +203,25 @@ def _check_namespace(namespace: str, known: Sequence[str]) -> None:
         raise InvalidOptionError(option="--namespace", value=namespace, reason=stored)
 
 
+def check_store_exists(store_url: str) -> None:
+    """Refuse a SQLite file that does not exist; a command that only reads or changes creates none."""
+    from kron.stores.url import is_there
+
+    if not is_there(store_url):
+        reason = "the file does not exist; name a store, or a server with --server"
+        raise InvalidOptionError(option="store", value=store_url, reason=reason)
+
+
 @asynccontextmanager
 async def _opened(
     store_url: str | None, *, creates_store: bool = False
 ) -> AsyncIterator[tuple[Store, Settings]]:
     """Open a store with the settings that name it; a missing SQLite file is an error by default."""
-    from kron.stores.url import is_there, open_store
+    from kron.stores.url import open_store
 
     settings = read_settings(os.environ, {"store": store_url}).settings
-    if not creates_store and not is_there(settings.store_url):
-        reason = "the file does not exist; name a store, or a server with --server"
-        raise InvalidOptionError(option="store", value=settings.store_url, reason=reason)
+    if not creates_store:
+        check_store_exists(settings.store_url)
     store = open_store(settings.store_url)
     try:
         yield store, settings

@@ -9,7 +9,7 @@ import typer
 
 from kron.app.dag.view import View, attempt_view, run_view, state_view, summary_view
 from kron.app.settings import PREFIX
-from kron.cli.support.client import socket_of
+from kron.cli.support.client import check_store_exists, socket_of
 from kron.core.errors import InvalidOptionError
 from kron.core.time.instant import instant_text
 from kron.fronts.dag.runtime import DagRuntime
@@ -92,7 +92,9 @@ def dag_call(server: str | None, store: str | None, work: Callable[[DagClient], 
             from kron.fronts.service.http_client import RemoteClient
 
             return await work(ServerDags(RemoteClient(url, token=os.environ.get(f"{PREFIX}TOKEN") or None)))
-        async with DagRuntime(store_url_of(store)) as runtime:
+        store_url = store_url_of(store)
+        check_store_exists(store_url)
+        async with DagRuntime(store_url) as runtime:
             return await work(StoreDags(runtime))
 
     return asyncio.run(called())
@@ -175,7 +177,8 @@ class StoreDags:
         return await self.state(run_id)
 
     async def pause(self, dag_id: str, *, paused: bool) -> None:
-        """Pause a DAG, or resume it."""
+        """Pause a DAG that has a version, or resume it."""
+        await self._orchestrator.definition(dag_id, None)
         await self._store.set_paused(dag_id, paused=paused)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kron.cli.support.job_file import parse_documents, parse_jobs
 from kron.cli.support.read import MAX_JOBS, read_text
@@ -9,6 +10,9 @@ from kron.cli.support.source import Source
 from kron.core.errors import InputError, UnreadableFileError
 from kron.core.job.job import Job
 from kron.fronts.service.documents import Document
+
+if TYPE_CHECKING:
+    from kron.fronts.operator.dry_run import Manifest
 
 _KRONJOB = re.compile(r"""^[\s"'{\[-]*kind["']?\s*:\s*["']?KronJob\b""", re.MULTILINE)
 # The fields of a job that a KronJob does not have.
@@ -26,12 +30,22 @@ def load_definitions(file: str, *, may_be_empty: bool = False) -> list[Job]:
     source = Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True)
     if _KRONJOB.search(source.text) is None:
         return parse_jobs(source).jobs(may_be_empty=may_be_empty)
-    from kron.fronts.operator.dry_run import read_manifests
-
+    manifests = manifests_in(source)
     try:
-        return [_job_of(*each) for each in read_manifests(parse_documents(source))]
+        return [_job_of(*each) for each in manifests]
     except InputError as error:
         raise UnreadableFileError(file=file, reason=str(error)) from error
+
+
+def manifests_in(source: Source) -> "list[Manifest]":
+    """Return the KronJobs in a file of manifests; an error names the file."""
+    from kron.fronts.operator.dry_run import read_manifests
+
+    documents = parse_documents(source)
+    try:
+        return read_manifests(documents)
+    except InputError as error:
+        raise UnreadableFileError(file=source.name, reason=str(error)) from error
 
 
 def _job_of(namespace: str, name: str, job: Job, template: Mapping[str, object]) -> Job:

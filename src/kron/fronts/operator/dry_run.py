@@ -65,12 +65,12 @@ def read_manifests(documents: Iterable[object]) -> list[Manifest]:
         if each.get("kind") != KRONJOBS.kind:
             continue
         if not isinstance(each.get("metadata"), Mapping) or "name" not in each["metadata"]:
-            raise ManifestError("A KronJob has no metadata.name", reason="metadata.name is missing")
+            raise ManifestError("a KronJob has no metadata.name", reason="metadata.name is missing")
         kronjob = kronjob_of(each)
         job = definition_of(kronjob, calendars.get(kronjob.place.namespace, {})).job
         manifests.append(Manifest(*kronjob.place, job, kronjob.spec.get("jobTemplate") or {}))
     if not manifests:
-        raise ManifestError("There is no KronJob in it", reason="no document of the kind KronJob")
+        raise ManifestError("there is no KronJob in it", reason="no document of the kind KronJob")
     return manifests
 
 
