@@ -62,7 +62,9 @@ def test_a_job_that_names_no_channel_of_the_settings_is_a_problem_of_its_file(
     [
         pytest.param(None, "krond.toml", id="no such file"),
         pytest.param("listen = 1\n", "unknown setting", id="an unknown setting"),
-        pytest.param('[notify]\nto = ["ops"]\n', "is not a channel of the settings", id="an unknown channel"),
+        pytest.param(
+            '[notify]\nto = ["ops"]\n', "of the settings; there are none\n", id="an unknown channel"
+        ),
     ],
 )
 def test_wrong_settings_are_refused(

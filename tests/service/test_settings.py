@@ -162,13 +162,27 @@ def test_what_is_wrong_is_refused_by_the_name_it_has_there(variable: str, text: 
     assert [problem.path for problem in refused.value.problems] == [variable]
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("soon", "must be a whole number", id="no number"),
+        pytest.param("1.5", "must be a whole number", id="a fraction"),
+        pytest.param("-1", "outside 10-60000", id="below zero"),
+    ],
+)
+def test_a_number_of_the_environment_is_refused_for_what_it_is_not(text: str, reason: str) -> None:
+    with pytest.raises(InvalidSettingsError) as refused:
+        read_settings({"KRON_TICK_MS": text}, {})
+    assert str(refused.value) == f'Invalid settings: KRON_TICK_MS "{text}": {reason}'
+
+
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     file = tmp_path / "kron.toml"
     file.write_text('tik_ms = 1\nport = "x"\n')
     with pytest.raises(InvalidSettingsError) as refused:
         read_settings({"TICK_MS": "x"}, {}, file=str(file))
     assert len(refused.value.lines()) == 3
-    with pytest.raises(UnreadableFileError):
+    with pytest.raises(UnreadableFileError, match=r'absent\.toml": No such file or directory$'):
         read_settings({}, {}, file=str(tmp_path / "absent.toml"))
 
 

@@ -174,7 +174,8 @@ def _in_file(path: str | None) -> dict[str, SettingValue]:
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
-        raise UnreadableFileError(file=path, reason=str(cause)) from cause
+        reason = cause.strerror if isinstance(cause, OSError) else cause
+        raise UnreadableFileError(file=path, reason=str(reason)) from cause
     return {name: SettingValue(value, FILE, f"{path}: {name}") for name, value in document.items()}
 
 
@@ -198,7 +199,11 @@ def integer(low: int, high: int, **words: int) -> Callable[[object], int]:
         text = value.strip() if isinstance(value, str) else ""
         if text in words:
             return words[text]
-        return read(int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else value)
+        digits = text.removeprefix("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+        if isinstance(value, str) and not is_number:
+            raise invalid_value(value, "must be a whole number")
+        return read(int(text) if is_number else value)
 
     return parse
 

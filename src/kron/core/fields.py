@@ -119,13 +119,13 @@ def invalid_value(value: object, reason: str) -> InvalidOptionError:
 
 
 def suggestion(name: object, names: Iterable[str]) -> str:
-    """Return the closest name, or all of them."""
+    """Return the closest name, or all of them, or that there is none."""
     from difflib import get_close_matches
 
     known = tuple(names)
     # Comparing costs time in proportion to the length, and no name is this long.
     close = get_close_matches(cut(str(name)), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}" if known else "there are none"
 
 
 def text_fault(text: str) -> str | None:

@@ -19,6 +19,10 @@ BUSY_MS = 5_000
 # How much of a file a connection keeps in memory; the default of SQLite.
 CACHE_KIB = 2_000
 
+# Errors of a file that is no database or cannot be opened or written, by the first byte of their codes.
+UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB)
+PRIMARY = 0xFF
+
 # Work that is followed by a rest, and the longest rest, in seconds: longer than the longest pause of SQLite
 # between two attempts to lock a file.
 LONG_S, MAX_REST_S = 0.01, 0.12
@@ -28,6 +32,16 @@ T = TypeVar("T")
 
 def connect(path: str, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
     """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
+    try:
+        return _connected(path, busy_ms, cache_kib)
+    except sqlite3.Error as cause:
+        if getattr(cause, "sqlite_errorcode", 0) & PRIMARY in UNUSABLE:
+            # SQLite names no file, and a log has none beside it.
+            raise type(cause)(f"{cause}: {path}") from cause
+        raise
+
+
+def _connected(path: str, busy_ms: int, cache_kib: int) -> sqlite3.Connection:
     if path != MEMORY:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(path)
