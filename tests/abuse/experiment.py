@@ -154,7 +154,7 @@ class Experiment:
         if name == HANGS:
             return self._hang(seconds, max(HANGING, least))
         if name in FLOODS:
-            return self._flood(max(seconds, (least // FLOOD + 1) * EVERY_S), FLOODS[name])
+            return self._flood(max(seconds, (least // FLOOD + 1) * EVERY_S), FLOODS[name], least)
         if name in (QUIET, LONG_QUIET):
             time.sleep(seconds)
             return Counter()
@@ -177,13 +177,15 @@ class Experiment:
             attacker.join()
         return answers
 
-    def _flood(self, seconds: float, kind: str) -> Counter[str]:
+    def _flood(self, seconds: float, kind: str, least: int) -> Counter[str]:
         """Let thousands of schedules be due in the same second, again and again."""
         launcher = {"kind": "http", "url": self._quick} if kind == "http" else {"kind": "log"}
         with _client_of(self._url) as client:
             if kind == "windows":
                 _flood_with(client, WINDOWS, launcher, WINDOWED)
                 time.sleep(seconds)
+                # Users take turns: it takes some time until so many windows are planned.
+                wait_for(lambda: self._count("kron_runs_open") >= least)
                 answers = Counter({"windows open": self._count("kron_runs_open")})
                 _flood_with(client, {"cron_expr": NEVER}, launcher, WINDOWED)
                 return answers
