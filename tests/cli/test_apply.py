@@ -101,6 +101,7 @@ def test_an_export_is_a_file_that_changes_nothing(kron: Kron) -> None:
     assert set(exported(kron, "--tag", "books")) == {"prod/backup"}
     code, lines, errors = kron("export", "--krontab")
     assert (code, errors, len(lines.splitlines())) == (GOOD, "", 2)
+    assert '": null' not in lines
     Path("exported.krontab").write_text(lines)
     assert kron("diff", "exported.krontab", "--prune")[:2] == (GOOD, "No changes: 2 unchanged\n")
 

@@ -182,6 +182,24 @@ def test_a_mistake_is_one_line(shell: Shell, words: tuple[str, ...], code: int, 
     assert error in shell.capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("x = 1\n\nraise OSError('no table')\n", "line 3: OSError: no table", id="an exception"),
+        pytest.param("import absent_module\n", "line 1: ModuleNotFoundError: No module", id="an import"),
+        pytest.param("x = 1\ndef (\n", "line 2: SyntaxError: invalid syntax", id="no Python"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_named_with_its_line(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text(text, encoding="utf-8")
+    for file in ("broken.py", str(tmp_path / "broken.py")):
+        assert run(["dag", "run", file]) == BAD
+        assert shell.capsys.readouterr().err.startswith(f'kron: Cannot read "{file}": {error}')
+
+
 def test_a_command_that_stores_no_dag_makes_no_database(shell: Shell, tmp_path: Path) -> None:
     for words in (["list"], ["runs"], ["tasks", "absent"], ["trigger", "etl"], ["pause", "etl"]):
         shell(*words, code=BAD)

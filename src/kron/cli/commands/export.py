@@ -61,7 +61,7 @@ def export_command(
     if as_json:
         show_json(content)
     elif as_krontab:
-        say(*[krontab_line(Job.from_dict(job)) for job in jobs])
+        say(*[krontab_line(Job.from_dict(_compact(job))) for job in jobs])
     else:
         say(*_yaml(content).splitlines())
     return GOOD

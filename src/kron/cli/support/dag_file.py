@@ -6,13 +6,14 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated
 
 import typer
 
 from kron.cli.support.terminal import Color
 from kron.clocks.system import SystemClock
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InvalidOptionError, KronError, UnreadableFileError
 from kron.core.time.instant import EPOCH, instant_text
 from kron.fronts.dag.python_dag import PythonDag
 
@@ -68,9 +69,26 @@ def _python_dags(file: Path) -> list[PythonDag]:
     sys.modules[name] = module
     # Modules beside the file are found, as when it is run as a script.
     sys.path.insert(0, str(file.parent.absolute()))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except KronError:
+        raise
+    except Exception as cause:
+        # The fault of the file, not of Kron: its line is what its author needs.
+        raise UnreadableFileError(file=str(file), reason=_fault_in(file, cause)) from cause
     found = {id(value): value for value in vars(module).values() if isinstance(value, PythonDag)}
     return list(found.values())
+
+
+def _fault_in(file: Path, error: Exception) -> str:
+    """Return what a Python file raised when it was loaded, with the last of its lines that led there."""
+    here = str(file.absolute())
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == here]
+    if isinstance(error, SyntaxError) and error.filename == here:
+        lines.append(error.lineno)
+    place = f"line {lines[-1]}: " if lines else ""
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{place}{type(error).__name__}: {reason}"
 
 
 def input_of(text: str | None) -> Mapping[str, object]:
