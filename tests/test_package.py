@@ -52,10 +52,11 @@ def test_importing_kron_loads_nothing_else_of_it() -> None:
     assert python(code) == "['kron']"
 
 
-def test_a_schedule_needs_neither_the_command_line_nor_asyncio() -> None:
+def test_a_schedule_needs_neither_the_command_line_nor_asyncio_nor_the_fields_of_jobs() -> None:
     code = (
         "import sys, kron; kron.Schedule('* * * * *'); "
-        "print([m for m in ('typer', 'rich', 'yaml', 'asyncio', 'kron.cli') if m in sys.modules])"
+        "heavy = 'typer', 'rich', 'yaml', 'asyncio', 'kron.cli', 'kron.core.fields'; "
+        "print([m for m in heavy if m in sys.modules])"
     )
     assert python(code) == "[]"
 

@@ -1,12 +1,14 @@
 """The registry of commands: a new command is a file and a line."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from kron.cli.app import COMMANDS, GROUPS
+from kron.cli.app import COMMANDS, GROUPS, TAKE_EXPRESSION
 from kron.cli.main import BAD, GOOD, run
 
 VERB = '''
@@ -57,3 +59,24 @@ def test_a_new_verb_over_the_service_is_a_file_and_a_line(
     assert run(["schedules", "--help"]) == GOOD
     assert "zone      Show the time zone of a schedule." in capsys.readouterr().out
     assert run(["schedules", "zone", "a", *store, "--server", "http://127.0.0.1:9"]) == BAD
+
+
+@pytest.mark.parametrize("name", TAKE_EXPRESSION)
+def test_an_expression_alone_is_answered_without_the_packages_for_options(name: str) -> None:
+    code = (
+        f"import sys; from kron.cli.main import run; assert run(['{name}', '0 9 1 1 *']) == 0; "
+        "print([m for m in ('pydantic', 'asyncio') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("name", TAKE_EXPRESSION)
+@pytest.mark.parametrize(
+    "subject", ["0 9 1 1 *", "CRON_TZ=Europe/Berlin 0 9 1 1 *", "", "61 * * * *", "none.yaml"]
+)
+def test_an_expression_alone_is_answered_as_beside_options(
+    name: str, subject: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = run([name, subject]), capsys.readouterr()
+    assert alone == (run([name, "--", subject]), capsys.readouterr())

@@ -192,6 +192,9 @@ def call(arguments: Sequence[str] | None) -> int:
     """Run a command; a usage error is one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     check_words(words)
+    if _has_subject_only(words):
+        _load(COMMANDS[words[0]])(words[1])
+        return GOOD
     if COMPLETION in os.environ:
         # Shells read one suggestion per line, so descriptions must not wrap.
         os.environ["TERMINAL_WIDTH"] = "10000"
@@ -211,6 +214,15 @@ def call(arguments: Sequence[str] | None) -> int:
         print_error("aborted")
         return INTERRUPTED if isinstance(abort.__context__, KeyboardInterrupt) else BAD
     return code if isinstance(code, int) else GOOD
+
+
+def _has_subject_only(words: list[str]) -> bool:
+    """Return whether a command has one expression or file and no option, so that its defaults hold.
+
+    Then it is called directly: to parse options, typer imports pydantic, which takes most of such a call.
+    """
+    is_simple = len(words) == 2 and words[0] in TAKE_EXPRESSION and not words[1].startswith("-")
+    return is_simple and COMPLETION not in os.environ
 
 
 def _command_of(words: list[str]) -> str | None:

@@ -1,6 +1,5 @@
 """The machine's clock. No other module of Kron reads the time."""
 
-import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
@@ -46,6 +45,9 @@ class SystemClock:
 
 async def _sleep(until: float, wall: float, mono: float) -> None:
     """Sleep until the wall clock, which showed `wall` at `mono`, shows a time, or was set."""
+    # Commands that only read the clock start in half the time without it.
+    import asyncio
+
     while (left := until - wall) > 0:
         await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)
         before = wall - mono

@@ -13,7 +13,6 @@ from kron.core.cron.field import HOUR, MINUTE, MONTH, WEEKDAY, Field
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.cron.walk import Plan
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
-from kron.core.fields import identity_fault
 from kron.core.time.instant import DAY, EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
 from kron.core.time.zone import zone_of
 
@@ -65,8 +64,8 @@ class Schedule:
             raise UnknownTimezoneError(timezone=timezone)
         if not isinstance(text, str):
             parse(text, dialect)
-        if identity is not None and (fault := identity_fault(identity)):
-            raise InvalidOptionError(option="identity", value=ascii(identity)[1:-1], reason=fault)
+        if identity is not None:
+            _check_identity(identity)
         # Without `H` the identity has no effect, and omitting it lets jobs share the plan.
         seed = identity if identity is not None and needs_identity(text) else None
         plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)
@@ -212,6 +211,14 @@ def seconds_between(plan: Plan, start: EpochSeconds, end: EpochSeconds | None) -
     while found is not None and (end is None or found < end):
         yield found
         found = plan.next_after(found)
+
+
+def _check_identity(identity: str) -> None:
+    # A schedule without an identity needs no fields of definitions, which take a tenth of its import.
+    from kron.core.fields import identity_fault
+
+    if fault := identity_fault(identity):
+        raise InvalidOptionError(option="identity", value=ascii(identity)[1:-1], reason=fault)
 
 
 def _made(
