@@ -35,6 +35,8 @@ class FieldReader:
     do not quote the values of unknown fields, nor a value that is no object: it may be a secret.
     """
 
+    __slots__ = ("_hides_unknown", "_path", "_renamed", "problems", "values")
+
     def __init__(
         self,
         value: object,
@@ -60,6 +62,8 @@ class FieldReader:
     def _refuse_unknown(self, known: Collection[str]) -> None:
         """Add a problem for each unknown field up to a limit, and one for the rest."""
         unknown = [name for name in self.values if name not in known]
+        if not unknown:
+            return
         for name in unknown[:MAX_UNKNOWN]:
             reason = f"unknown field; {suggestion(name, known)}"
             self.problem(cut(str(name)), None if self._hides_unknown else self.values[name], reason)
@@ -374,14 +378,19 @@ class FieldTable:
         """
         values: dict[str, object] = {}
         given = reader.values
+        if self.words.keys().isdisjoint(given):
+            return values
         present = [word for word in given if isinstance(word, str) and word in self._places]
         for word in sorted(present, key=self._places.__getitem__):
             row = self.words[word]
-            if row.name in values:
+            name = row.name
+            if name in values:
                 other = next(each for each in row.words if each in given)
                 reader.problem(word, given[word], f"stands beside {other}; use one of the two")
                 continue
-            values[row.name] = reader.read(word, parsers.get(row.name, row.type.parse), REFUSED)
+            values[name] = reader.read(word, parsers.get(name, row.type.parse), REFUSED)
+        if REFUSED not in values.values():
+            return values
         return {name: value for name, value in values.items() if value is not REFUSED}
 
     def build(self, reader: FieldReader, make: Callable[..., Value], parsers: Parsers = NO_PARSERS) -> Value:

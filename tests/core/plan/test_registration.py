@@ -17,7 +17,15 @@ from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import Window, WindowMode
 from kron.core.plan.compiled import compiled_job, definition_of
 from kron.core.plan.record import RunKind
-from kron.core.plan.registration import MAX_PAST, create, delete, edit, is_period, request_run
+from kron.core.plan.registration import (
+    MAX_PAST,
+    create,
+    delete,
+    edit,
+    is_period,
+    look_ahead,
+    request_run,
+)
 from kron.core.plan.report import RunEvent
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
 from tests.engine_model import fire_time_of
@@ -86,6 +94,29 @@ def test_only_fire_times_still_to_come_have_a_record(mode: WindowMode, width: in
         fire = fire_time_of(job, nominal)
         assert fire is not None
         assert (nominal in made.records()) == (fire >= born)
+
+
+@law(60)
+@given(
+    start_at=st.none() | st.sampled_from([NOON - 60, nth(3), nth(4) + 1]),
+    end_at=st.none() | st.sampled_from([nth(5), nth(9)]),
+    since=st.none() | st.integers(1000 * NOON, 1000 * nth(9)),
+    remaining=st.none() | st.just(1),
+    stopped=st.sampled_from(["", "suspend", "paused"]),
+    jitter_ms=st.sampled_from([0, 20_000]),
+)
+def test_a_new_job_looks_ahead_as_one_that_has_been_planned(
+    start_at: int | None,
+    end_at: int | None,
+    since: int | None,
+    remaining: int | None,
+    stopped: str,
+    jitter_ms: int,
+) -> None:
+    limits: dict[str, Any] = {"start_at": start_at, "end_at": end_at, "remaining": remaining}
+    job = every("* * * * *", suspend=stopped == "suspend", jitter_ms=jitter_ms, **limits)
+    record = create(job, now=1000 * NOON, since=since, paused=stopped == "paused")
+    assert record == look_ahead(record)
 
 
 def test_a_job_made_suspended_waits() -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import attrgetter
 from typing import NamedTuple
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED, REBOOT
@@ -133,6 +134,7 @@ OPTIONS = (
         BOTH,
     ),
 )
+OPTION_WORDS = frozenset(option.name for option in OPTIONS)
 JOB = FieldTable(
     (
         _field(
@@ -226,7 +228,7 @@ PLACES: Mapping[str, Place] = {
     **{word: Place("launcher", (name,)) for word, name in HOST_WORDS.items()},
 }
 # All words of a job: those of its parts are moved there before it is read.
-KNOWN_WORDS = (*JOB.words, *(word for word in PLACES if word not in JOB.words))
+KNOWN_WORDS = dict.fromkeys((*JOB.words, *PLACES))
 TABLES = {
     "window": WINDOW,
     "seed": SEED,
@@ -248,7 +250,7 @@ def canonical(document: Mapping[str, object], problems: list[Problem]) -> Canoni
     A field that is given twice is a problem.
     """
     if PLACES.keys().isdisjoint(document):
-        return Canonical(document, {})
+        return Canonical(document, NOT_RENAMED)
     fields = {word: value for word, value in document.items() if word not in PLACES}
     renamed: dict[str, str] = {}
     for word, value in document.items():
@@ -315,7 +317,8 @@ class Job:
         A schedule may be given as its expression, in UTC.
         """
         problems: list[Problem] = []
-        self._parse_schedule()
+        if not isinstance(self.schedule, Schedule):
+            self._parse_schedule()
         for path, value, check in (
             ("identity", self.identity, check_identity),
             ("seed.salt", self.salt, parse_text),
@@ -324,6 +327,16 @@ class Job:
                 check(value)
             except InputError as error:
                 problems.append(Problem(path, value, str(error.details["reason"])))
+        if OPTIONAL_PARTS(self) != ABSENT_PARTS:
+            problems += self._checked_parts()
+        wrong = [] if tuple(map(type, PARTS(self))) == EXACT_TYPES else list(_wrong_parts(self))
+        if not wrong and (fault := _window_fault(self.schedule, self.window)):
+            problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
+        if problems or wrong:
+            raise InvalidJobError(identity=self.identity, problems=problems + wrong)
+
+    def _checked_parts(self) -> Iterator[Problem]:
+        """Accept the parts that differ from their defaults, and yield a problem for each wrong one."""
         for name, default, accept in CHECKED:
             given = getattr(self, name)
             if given is default:
@@ -331,12 +344,7 @@ class Job:
             try:
                 object.__setattr__(self, name, accept(given))
             except InputError as error:
-                problems.append(Problem(name, given, str(error.details["reason"])))
-        wrong = list(_wrong_parts(self))
-        if not wrong and (fault := _window_fault(self.schedule, self.window)):
-            problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
-        if problems or wrong:
-            raise InvalidJobError(identity=self.identity, problems=problems + wrong)
+                yield Problem(name, given, str(error.details["reason"]))
 
     def _parse_schedule(self) -> None:
         text: object = self.schedule
@@ -355,12 +363,11 @@ class Job:
         `calendars` are named lists of days that several jobs share; the job may bring its own.
         """
         problems: list[Problem] = []
-        document, renamed = definition, NOT_RENAMED
-        if isinstance(definition, Mapping):
-            document, renamed = canonical(definition, problems)
-        reader = FieldReader(document, "", problems, known=KNOWN_WORDS, renamed=renamed)
         if not isinstance(definition, Mapping):
+            FieldReader(definition, "", problems, known=KNOWN_WORDS)
             raise InvalidJobError(identity=None, problems=problems)
+        document, renamed = canonical(definition, problems)
+        reader = FieldReader(document, "", problems, known=KNOWN_WORDS, renamed=renamed)
         job = read_job(reader, calendars or {})
         if job is None:
             raise InvalidJobError(identity=reader.get("identity"), problems=problems)
@@ -417,33 +424,36 @@ PART_TYPES: Mapping[str, type] = {
     "constraints": Constraints,
     "policy": Policy,
 }
+# Nearly all jobs have every part of exactly its type, and none of the optional ones: one comparison each.
+OPTIONAL_PARTS, ABSENT_PARTS = attrgetter(*(each[0] for each in CHECKED)), tuple(each[1] for each in CHECKED)
+PARTS, EXACT_TYPES = attrgetter("distribution", *PART_TYPES), (Uniform, *PART_TYPES.values())
 
 
 def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
     """Return the job of a definition, or None with every problem noted."""
-    identity = ""
-    if reader.get("identity") is None:
+    given, identity = reader.values, ""
+    if given.get("identity") is None:
         reader.problem("identity", None, "is missing")
     else:
         identity = reader.read("identity", check_identity, "")
     schedule = _read_schedule(reader, identity)
-    window = read_window(reader.sub("window", WINDOW.words)) if reader.has("window") else NO_WINDOW
-    own = read_calendars(reader.get("calendars"), reader.problems) if reader.has("calendars") else {}
-    seed = read_seed(reader.sub("seed", SEED.words)) if reader.has("seed") else NO_SEED
+    window = read_window(reader.sub("window", WINDOW.words)) if "window" in given else NO_WINDOW
+    own = read_calendars(given["calendars"], reader.problems) if "calendars" in given else {}
+    seed = read_seed(reader.sub("seed", SEED.words)) if "seed" in given else NO_SEED
     distribution: Distribution = UNIFORM
-    if reader.has("distribution"):
+    if "distribution" in given:
         distribution = read_distribution(reader, window.mode)
     constraints = UNCONSTRAINED
-    if reader.has("constraints"):
+    if "constraints" in given:
         sides = reader.sub("constraints", CONSTRAINTS.words)
         constraints = read_constraints(sides, {**calendars, **own})
     policy = DEFAULT_POLICY
-    if reader.has("policy"):
+    if "policy" in given:
         policy = read_policy(reader.sub("policy", POLICY.words))
     profile = PROFILE.read(reader)
     launcher = reader.read("launcher", _parse_launcher, None, is_secret=True)
     notify = None
-    if reader.get("notify") is not None:
+    if given.get("notify") is not None:
         notify = read_notify(reader.sub("notify", NOTIFY.words, hides_unknown=True))
     if schedule is not None and (fault := _window_fault(schedule, window)):
         reader.problems.append(Problem("window.duration", format_duration(window.duration), fault))
@@ -494,21 +504,24 @@ def _most_daily(schedule: Schedule) -> int:
 
 def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
     """Return the schedule, or None with the problem at the field that causes it."""
-    options = {
-        option.name: reader.read(option.name, option.type.parse, option.default)
-        for option in OPTIONS
-        if reader.get(option.name) is not None
-    }
+    options: dict[str, object] = {}
+    if not OPTION_WORDS.isdisjoint(reader.values):
+        options = {
+            option.name: reader.read(option.name, option.type.parse, option.default)
+            for option in OPTIONS
+            if reader.get(option.name) is not None
+        }
     timezone = reader.read("timezone", ZONE.parse, None)
-    if reader.get("schedule") is None:
+    text = reader.get("schedule")
+    if text is None:
         reader.problem("schedule", None, "is missing")
         return None
     # A wrong identity is a problem already noted; any other will do to read the expression.
     name, make = identity or "unknown", _SCHEDULE
-    if reader.get("schedule") == REBOOT:
+    if text == REBOOT:
         return Schedule.at_boot(None if timezone is None else str(timezone), identity=name)
     try:
-        return make(parse_text(reader.get("schedule")), timezone, identity=name, **options)
+        return make(parse_text(text), timezone, identity=name, **options)
     except InputError as error:
         # The zone is refused here only if the expression names another.
         blamed = "timezone" if error.details.get("option") == "timezone" else "schedule"

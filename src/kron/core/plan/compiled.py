@@ -364,6 +364,13 @@ def segment_of(job: JobRecord) -> Segment:
     return _segment(job, compiled_job(definition, job.identity), epoch, edited_at, until)
 
 
+def first_time(compiled: CompiledJob, cursor: EpochSeconds) -> EpochSeconds | None:
+    """Return the first nominal time after the cursor of a job that has had no period yet."""
+    after, until = _limits(compiled.policy, cursor, None)
+    time = _next_after(compiled.plan, after)
+    return None if time is None or (until is not None and time > until) else time
+
+
 def segments_of(job: JobRecord) -> list[Segment]:
     """Return the segments of all definitions with periods to plan, oldest first."""
     segments = []
@@ -439,12 +446,20 @@ def until_at_most(past: str | None, latest: EpochSeconds, cursor: EpochSeconds) 
 def _segment(
     job: JobRecord, compiled: CompiledJob, epoch: int, edited_at: int, until: EpochSeconds | None
 ) -> Segment:
-    after, policy = job.cursor, compiled.policy
+    after, until = _limits(compiled.policy, job.cursor, until)
+    handled = () if job.handled is None else handled_of(job.handled)
+    return Segment(compiled, epoch, edited_at, after, until, handled)
+
+
+def _limits(
+    policy: Policy, after: EpochSeconds, until: EpochSeconds | None
+) -> tuple[EpochSeconds, EpochSeconds | None]:
+    """Return an interval `(after, until]` of nominal times, without those outside the policy's."""
     if policy.start_at is not None:
         after = max(after, policy.start_at - 1)
     if policy.end_at is not None:
         until = policy.end_at if until is None else min(until, policy.end_at)
-    return Segment(compiled, epoch, edited_at, after, until, handled_of(job.handled))
+    return after, until
 
 
 @cached_by_text(MAX_COMPILED)

@@ -19,6 +19,7 @@ from kron.core.plan.compiled import (
     CompiledJob,
     compiled_job,
     definition_of,
+    first_time,
     handled_one_by_one,
     last_at,
     segment_of,
@@ -71,7 +72,10 @@ def create(
     born_at = now if since is None else since
     definition = definition_of(job)
     compiled = compiled_job(definition, job.identity)
-    record = JobRecord(
+    cursor = cursor_before(born_at, compiled)
+    following = first_time(compiled, cursor)
+    is_stopped = paused or job.policy.suspend
+    return JobRecord(
         identity=job.identity,
         definition=definition,
         launcher=launcher,
@@ -80,9 +84,9 @@ def create(
         edited_at=now,
         born_at=born_at,
         revision=1,
-        cursor=cursor_before(born_at, compiled),
-        next_time=None,
-        plan_at=None,
+        cursor=cursor,
+        next_time=following,
+        plan_at=None if following is None or is_stopped else _planned_at(compiled, following),
         suspended=int(job.policy.suspend),
         paused=int(paused),
         paused_because=BY_HAND if paused else None,
@@ -90,7 +94,6 @@ def create(
         profile=profile_text_of(job),
         notify=notify_text(job),
     )
-    return look_ahead(record)
 
 
 def notify_text(job: Job) -> str | None:
@@ -114,7 +117,12 @@ def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
         return following, None
     if following is None:
         return None, record.edited_at
-    return following, 1000 * (following + segment.compiled.early) - segment.compiled.jitter_ms
+    return following, _planned_at(segment.compiled, following)
+
+
+def _planned_at(compiled: CompiledJob, nominal_time: EpochSeconds) -> int:
+    """Return when a period has to be planned: at the earliest time at which it may start."""
+    return 1000 * (nominal_time + compiled.early) - compiled.jitter_ms
 
 
 def edit(
