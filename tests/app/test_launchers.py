@@ -14,6 +14,7 @@ from kron.app.launchers import (
     KINDS,
     build_launchers,
     launcher_schema,
+    read_common_launcher,
     read_launcher,
     redact_launcher,
     secrets_in_launcher,
@@ -183,6 +184,25 @@ def test_stored_launcher_objects_are_as_they_always_were() -> None:
 def test_a_launcher_object_that_cannot_be_read_shows_nothing_of_itself() -> None:
     assert redact_launcher('{"kind": "http", "url": "ftp://ann:hunter22@h/"}') == {"kind": "callback"}
     assert redact_launcher(json.dumps(OBJECTS["http"]))["headers"] == {"A": HIDDEN}
+
+
+def test_equal_launcher_objects_are_read_once_and_no_other_is_taken_for_them() -> None:
+    given = {**OBJECTS["http"], "reports": True}
+    assert read_common_launcher({**given}) is read_common_launcher({**given})
+    assert read_common_launcher({**given}) == read_launcher(given)
+    with pytest.raises(InvalidLauncherError):
+        read_common_launcher({**given, "reports": 1})
+
+
+def test_a_launcher_object_that_is_no_json_is_read_as_it_is() -> None:
+    with pytest.raises(InvalidLauncherError, match="timeout"):
+        read_common_launcher({**OBJECTS["http"], "timeout": object()})
+
+
+def test_what_a_caller_does_with_a_redacted_launcher_stays_with_the_caller() -> None:
+    text = json.dumps(OBJECTS["http"])
+    redact_launcher(text).clear()
+    assert redact_launcher(text)["headers"] == {"A": HIDDEN}
 
 
 def test_options_are_found_by_their_type_and_restrict_nothing_by_default() -> None:

@@ -3,6 +3,7 @@
 A new kind is a folder in `kron.launchers` that ends in a `LauncherKind`, and one line here.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 
 from kron.core.errors import Problem
@@ -74,6 +75,25 @@ def read_launcher(
     return settings
 
 
+def read_common_launcher(value: Mapping[str, object]) -> LauncherSettings:
+    """Return the settings of a launcher object that many schedules have: equal ones are read once.
+
+    A value that is not JSON, as a program may pass it, is read as it is.
+    """
+    kind = _kind_named(value.get("kind"))
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return read_launcher(value)
+    # A kind that was registered again under its name reads it again.
+    return _read_text(text, None if kind is None else kind.read)
+
+
+@cached_by_text(MAX_CACHED)
+def _read_text(text: str, _: object) -> LauncherSettings:
+    return read_launcher(json.loads(text))
+
+
 @cached_by_text(MAX_CACHED)
 def settings_of(text: str) -> LauncherSettings:
     """Return the settings that are stored with a job, or raise InvalidLauncherError.
@@ -101,9 +121,14 @@ def launcher_schema() -> Schema:
 def redact_launcher(text: str) -> dict[str, object]:
     """Return a stored launcher object without its secrets."""
     try:
-        return settings_of(text).redacted()
+        return dict(_redacted(text))
     except InvalidLauncherError:
         return {"kind": "callback"}
+
+
+@cached_by_text(MAX_CACHED)
+def _redacted(text: str) -> Mapping[str, object]:
+    return settings_of(text).redacted()
 
 
 def secrets_in_launcher(document: Mapping[str, object]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from kron.app.launchers import launcher_schema, read_launcher
+from kron.app.launchers import launcher_schema, read_common_launcher, read_launcher
 from kron.core.cron.count import smallest_gap
 from kron.core.errors import InvalidOptionError, Problem, quoted
 from kron.core.fields import (
@@ -334,7 +334,7 @@ def _read_settings(
         ]
         launcher = {**launcher, **{name: given[name] for name in WORKFLOW_FIELDS if name in given}}
     try:
-        return read_launcher(launcher)
+        return read_common_launcher(launcher) if isinstance(launcher, Mapping) else read_launcher(launcher)
     except InvalidLauncherError as error:
         for problem in error.problems:
             name = problem.path.removeprefix("launcher.")
