@@ -34,7 +34,8 @@ NO_COHORT = Cohort(RunRecord("", "", 0, 0, RunStatus.PENDING, Reason.PLANNED, 0,
 # Makes a record of all its fields without counting them.
 new = tuple.__new__
 # Choices that every start or end needs: the lookup in an enum takes seven times as long as that of a name.
-START, END, SUCCEEDED = WriteScope.START, WriteScope.END, RunEvent.SUCCESS
+START, END = WriteScope.START, WriteScope.END
+SUCCEEDED, ACCEPTED = RunEvent.SUCCESS, RunEvent.ACCEPTED
 SUCCESS, RESULT_SUCCESS = RunStatus.SUCCESS, Result.SUCCESS
 # The fields that change, by position: a list of all fields with some assigned is much faster than `_replace`.
 REVISION, CURSOR, NEXT_TIME, PLAN_AT, FAILURES, LAST_START_AT, LAST_SUCCESS_AT = positions(
@@ -161,12 +162,12 @@ class FastPath:
         return Change(changed, job.revision, END, none, ended, none, NO_RANGES, none, none, ended)
 
     def _acknowledge(self, job: JobRecord, run: RunRecord, report: RunReport) -> Change | None:
-        """Return a run that its target accepted, if its end is awaited and it is not overdue."""
-        traits = self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS)
-        if report.happened is not RunEvent.ACCEPTED or not traits.reports:
+        """Return a run that its target accepted, if it is not overdue; it is over if no end is reported."""
+        if report.happened is not ACCEPTED or (run.due_at is not None and run.due_at <= self.now):
             return None
-        if run.due_at is not None and run.due_at <= self.now:
-            return None
-        acked = run._replace(acked=1, run_id=report.run_id or run.run_id)
-        changed = job._replace(revision=job.revision + 1)
-        return Change(changed, job.revision, updates=[] if acked == run else [acked])
+        fields, after = [*run], [*job]
+        fields[ACKED], fields[RUN_ID] = 1, report.run_id or run.run_id
+        if not self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS).reports:
+            fields[DUE_AT], fields[IS_OPEN] = None, 0
+        acked, after[REVISION] = new(RunRecord, fields), job.revision + 1
+        return Change(new(JobRecord, after), job.revision, updates=[] if acked == run else [acked])
