@@ -126,6 +126,17 @@ def test_a_period_missed_with_many_others_says_so() -> None:
     assert "recorded together: 1439 periods" in found.facts[-2].sentence
 
 
+def test_an_unschedulable_period_of_a_shared_record_says_why() -> None:
+    window = {"mode": "after", "duration": "10s"}
+    world = world_of(policy={"catchup": "none"}, window=window, constraints={"avoid": {"hours": "0-23"}})
+    world.outage(86_400_000)
+    found = answer(world, NOON + 100 * MINUTE)
+    assert found.outcome is Outcome.UNSCHEDULABLE
+    assert codes(found)[-2:] == ["recorded_together", "no_candidate"]
+    assert found.headline == "did not run: no time in the window satisfies the constraints"
+    assert found.remedy == "a longer window or fewer constraints leave a time to run"
+
+
 def test_an_unschedulable_period_says_that_no_time_was_left() -> None:
     world = world_of(constraints={"avoid": {"hours": "0-23"}})
     world.advance(31_000)

@@ -6,8 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from kron.core.plan.record import Result, RunKind, RunStatus
-from kron.fronts.service.web.attention import manual_of
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.record import RangeRecord, Result, RunKind, RunStatus
+from kron.fronts.service.web.attention import dropped_problem, manual_of
 from kron.fronts.service.web.login import own_page
 from kron.fronts.service.web.render import closed
 from kron.fronts.service.web.timeline import HOUR, Drawn, Zoom, timeline_of, view_of
@@ -173,3 +174,10 @@ def test_a_lane_says_that_its_schedule_is_stopped() -> None:
 )
 def test_a_text_ends_the_directions_that_it_begins(text: str, expected: str) -> None:
     assert closed(text) == expected
+
+
+def test_periods_ahead_that_cannot_start_are_no_news() -> None:
+    first = NOW // 1000 - 1_800
+    dropped = RangeRecord("job", first, first + 3_600, 3, Outcome.UNSCHEDULABLE, Reason.NO_CANDIDATE, 1, NOW)
+    assert dropped_problem(dropped, NOW)[:3] == (1000 * first, "job", first)
+    assert dropped_problem(dropped, NOW + 2 * HOUR)[:3] == (1000 * first + HOUR, "job", first + 3_600)

@@ -273,6 +273,9 @@ def _headline(
         waits = [fact for fact in facts if fact.code == AWAITED]
         return (waits[0].sentence, None) if waits else _executed(history.job, run, facts, causes)
     reason = run.reason if run is not None else history.dropped.reason if history.dropped else None
+    if explanation.code == Reason.NO_CANDIDATE:
+        # A shared record has the reason of most of its periods.
+        reason = Reason.NO_CANDIDATE
     cause = _cause_of(reason, facts[-1].sentence, causes)
     good = [fact for fact in made_up if fact.code == "made_up"]
     if good:
@@ -428,7 +431,7 @@ def _shared(
     together = f"recorded together: {dropped.periods} periods from {first} to {last}"
     facts = [Fact("recorded_together", together, dropped.created_at)]
     if compiled.fire_time(identity, nominal_time) is None:
-        return Outcome.UNSCHEDULABLE, facts
+        return Outcome.UNSCHEDULABLE, [*facts, Fact(Reason.NO_CANDIDATE, Reason.NO_CANDIDATE.sentence)]
     return dropped.outcome, [*facts, Fact(dropped.reason, dropped.reason.sentence)]
 
 

@@ -54,9 +54,11 @@ def problem_of(run: RunRecord) -> FleetProblem:
     return FleetProblem(run.fire_time, run.identity, run.nominal_time, look_of(run), manual_of(run))
 
 
-def dropped_problem(dropped: RangeRecord) -> FleetProblem:
-    """Return the problem that the last of some aggregated periods is."""
-    return FleetProblem(1000 * dropped.last, dropped.identity, dropped.last, OUTCOMES[dropped.outcome][0])
+def dropped_problem(dropped: RangeRecord, now: int) -> FleetProblem:
+    """Return the problem that the last of some aggregated periods is, or the first if the last is ahead."""
+    # Periods without an allowed time are recorded before their nominal times.
+    time = dropped.last if 1000 * dropped.last <= now else dropped.first
+    return FleetProblem(1000 * time, dropped.identity, time, OUTCOMES[dropped.outcome][0])
 
 
 def is_problem(run: RunRecord, view: View) -> bool:

@@ -113,7 +113,9 @@ class _Records:
             bad = [run for run in self._runs[name].values() if is_problem(run, self._view)]
             times = [problem_of(run) for run in bad]
             times += [
-                dropped_problem(each) for each in self._dropped.get(name, ()) if touches(each, self._view)
+                dropped_problem(each, self._view.now)
+                for each in self._dropped.get(name, ())
+                if touches(each, self._view) and 1000 * each.first <= self._view.now
             ]
             if times:
                 yield max(times, key=lambda each: (each.at, each.nominal_time))

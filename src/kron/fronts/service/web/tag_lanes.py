@@ -129,7 +129,8 @@ async def _problem(query: Query, count: TagCount, view: View) -> FleetProblem | 
     if count.is_dropped:
         look = LOOKS[count.status][0]
         ranges = [each for each in await query.ranges(count.name) if OUTCOMES[each.outcome][0] == look]
-        return next((dropped_problem(each) for each in ranges if 1000 * each.first < end), None)
+        begun = (each for each in ranges if 1000 * each.first < end and 1000 * each.first <= view.now)
+        return next((dropped_problem(each, view.now) for each in begun), None)
     runs = await query.runs(count.name, before=end // 1000 + EARLY_S, limit=RUNS_SEARCHED)
     return next((problem_of(run) for run in runs if is_problem(run, view)), None)
 
