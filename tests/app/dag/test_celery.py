@@ -65,6 +65,7 @@ class CeleryHouse:
                 env=environment,
                 stdout=output,
                 stderr=output,
+                process_group=0,
             )
         try:
             yield process
@@ -75,10 +76,8 @@ class CeleryHouse:
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill a worker with the processes of its tasks, as the end of its machine does."""
     if process.poll() is None:
-        children = children_of(process)
-        process.kill()
-        for child in children:
-            os.kill(child, signal.SIGKILL)
+        # Not one after another: a worker replaces a process that has ended.
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
