@@ -185,8 +185,10 @@ class Experiment:
                 _flood_with(client, WINDOWS, launcher, WINDOWED)
                 time.sleep(seconds)
                 # Users take turns: it takes some time until so many windows are planned.
-                wait_for(lambda: self._count("kron_runs_open") >= least)
-                answers = Counter({"windows open": self._count("kron_runs_open")})
+                opened = wait_for(
+                    lambda: count if (count := self._count("kron_runs_open")) >= least else None
+                )
+                answers = Counter({"windows open": opened})
                 _flood_with(client, {"cron_expr": NEVER}, launcher, WINDOWED)
                 return answers
             before, began = self._count("kron_outcomes_total"), time.time()

@@ -176,10 +176,17 @@ PROTECTIONS = (
     ),
     Protection(
         "large bodies of one user wait for each other",
-        f"{SERVICE}/api/middleware.py",
-        "if self._counts[caller] >= MAX_LARGE + MAX_WAITING:",
+        f"{AUTH}/turns.py",
+        "if self._counts[caller] >= AT_ONCE + MAX_WAITING:",
         "if False:",
         "tests/service/auth/test_hostile.py::test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else",
+    ),
+    Protection(
+        "answers of one user that need much memory wait for each other",
+        f"{AUTH}/middleware.py",
+        "await (self._in_turn if need.heavy else self._answered)(caller, scope, receive, send)",
+        "await self._answered(caller, scope, receive, send)",
+        "tests/service/auth/test_hostile.py::test_heavy_answers_of_one_caller_wait_for_each_other_and_for_nobody_else",
     ),
     Protection(
         "responses that are not read are given up",

@@ -15,10 +15,11 @@ import httpx
 import pytest
 
 from kron.core.errors import KronError
-from kron.fronts.service.api.middleware import MAX_LARGE, MAX_WAITING, SMALL_BODY
+from kron.fronts.service.api.middleware import SMALL_BODY
 from kron.fronts.service.auth.middleware import MAX_CALLERS, RateLimit
 from kron.fronts.service.auth.principal import LimitExceededError
 from kron.fronts.service.auth.tls import MAX_HEAD
+from kron.fronts.service.auth.turns import AT_ONCE, MAX_WAITING
 from kron.testing import SimulatedClock
 from tests.service.auth import forge
 from tests.service.server import Process, serving
@@ -370,7 +371,7 @@ def test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else(tmp_
         def is_answered(connection: socket.socket) -> bool:
             return bool(select([connection], [], [], 0)[0])
 
-        connections = [begun() for _ in range(MAX_LARGE + MAX_WAITING + 3)]
+        connections = [begun() for _ in range(AT_ONCE + MAX_WAITING + 3)]
         wait_for(lambda: sum(map(is_answered, connections)) >= 3)
         refused = [each for each in connections if is_answered(each)]
         assert [each.recv(65_536)[:12] for each in refused] == [b"HTTP/1.1 503"] * 3
@@ -383,6 +384,46 @@ def test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else(tmp_
         for connection in waiting:
             assert connection.recv(12) == b"HTTP/1.1 200"
         assert client.post("/preview", content=body, headers={**JSON, **ann}).status_code == 200
+
+
+def test_heavy_answers_of_one_caller_wait_for_each_other_and_for_nobody_else(tmp_path: Path) -> None:
+    path = "/workflows/ann.large/versions/1"
+    with (
+        serving(tmp_path, KRON_JWT_SECRET=forge.SECRET, KRON_PATIENCE_S="60") as (client, _),
+        ExitStack() as stack,
+    ):
+        now = int(time.time())
+        ann, bob = (
+            {"Authorization": f"Bearer {forge.token(sub=name, scope='read write', iat=now, exp=now + 600)}"}
+            for name in ("ann", "bob")
+        )
+        nodes = [{"id": f"t{number}", "type": "x", "text": "x" * 9_000} for number in range(100)]
+        document = {"user_id": "ann", "nodes": nodes, "triggers": []}
+        client.put(path, json=document, headers=ann).raise_for_status()
+
+        def requested() -> socket.socket:
+            """Request an answer that is longer than what the kernel keeps, and read none of it."""
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.settimeout(30)
+            connection.connect((client.base_url.host, client.base_url.port or 80))
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ann['Authorization']}\r\n\r\n"
+            connection.sendall(head.encode())
+            return connection
+
+        def is_answered(connection: socket.socket) -> bool:
+            return bool(select([connection], [], [], 0)[0])
+
+        connections = [requested() for _ in range(AT_ONCE + MAX_WAITING + 3)]
+        wait_for(lambda: sum(map(is_answered, connections)) >= AT_ONCE + 3)
+        answers = [each.recv(12) for each in connections if is_answered(each)]
+        assert sorted(answers) == [b"HTTP/1.1 200"] * AT_ONCE + [b"HTTP/1.1 503"] * 3
+        # Of others, and what needs little memory, nothing waits.
+        assert client.get(path, headers=bob).status_code == 404
+        assert client.get("/workflows/ann.large", headers=ann).status_code == 200
+        for connection in connections:
+            connection.close()
+        wait_for(lambda: client.get(path, headers=ann).status_code == 200)
 
 
 @pytest.mark.parametrize(

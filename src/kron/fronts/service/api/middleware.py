@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,6 +17,7 @@ from kron.fronts.service.api import problem
 from kron.fronts.service.auth.middleware import find
 from kron.fronts.service.auth.principal import acting_as, current_caller
 from kron.fronts.service.auth.tls import MAX_HEAD
+from kron.fronts.service.auth.turns import CallerTurns
 from kron.fronts.service.compute_pool import ComputePool
 from kron.fronts.service.json_text import MAX_VALUES, MAX_WHOLE_VALUES, read_json
 from kron.fronts.service.registrar import new_name
@@ -37,9 +37,9 @@ STREAMED = "/schedules/bulk"
 SMALL_BODY = 65_536
 # The largest body of a public route, in bytes: a form with a token.
 SIGN_IN, MAX_SIGN_IN = "/login", 16_384
-# A body of more bytes than this is received in a turn of its caller, who has `MAX_LARGE` at once; as many
-# as `MAX_WAITING` may wait for one. As JSON a body may take fifty times its length in memory.
-LARGE_BODY, MAX_LARGE, MAX_WAITING = 65_536, 2, 20
+# A body of more bytes than this is received in a turn of its caller: as JSON it may take fifty times its
+# length in memory.
+LARGE_BODY = 65_536
 # A smaller body takes less time to parse than to hand to a thread, in bytes.
 LARGE_JSON = 16_384
 # A set of definitions is one request, because it is applied as a whole.
@@ -66,41 +66,10 @@ def with_security_headers(app: ASGIApp) -> ASGIApp:
     return call
 
 
-class BodyTurns:
-    """Turns of each caller to send a large body."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, asyncio.Semaphore] = {}
-        # The requests of each caller that have a turn or wait for one.
-        self._counts: Counter[str] = Counter()
-
-    async def take(self, caller: str) -> None:
-        """Wait for a turn of a caller, or raise HTTPException if as many wait as may."""
-        if self._counts[caller] >= MAX_LARGE + MAX_WAITING:
-            detail = f"{MAX_WAITING} requests of this caller with a body of more than {LARGE_BODY} bytes wait"
-            raise HTTPException(503, detail, headers={"Retry-After": "1"})
-        self._counts[caller] += 1
-        try:
-            await self._turns.setdefault(caller, asyncio.Semaphore(MAX_LARGE)).acquire()
-        except BaseException:
-            self._forget(caller)
-            raise
-
-    def give_back(self, caller: str) -> None:
-        """End a turn."""
-        self._turns[caller].release()
-        self._forget(caller)
-
-    def _forget(self, caller: str) -> None:
-        self._counts[caller] -= 1
-        if not self._counts[caller]:
-            del self._counts[caller], self._turns[caller]
-
-
 class TurnReceiver:
     """Receives the body of a request; a large one in a turn of its caller, which lasts until the answer."""
 
-    def __init__(self, turns: BodyTurns, receive: Receive, announced: int) -> None:
+    def __init__(self, turns: CallerTurns, receive: Receive, announced: int) -> None:
         self._turns = turns
         self._receive = receive
         self._size = announced
@@ -134,7 +103,7 @@ class RequestMiddleware:
         self._clock = clock
         self._patience_s = patience_s
         self._max_body = max_body
-        self._turns = BodyTurns()
+        self._turns = CallerTurns(f"with a body of more than {LARGE_BODY} bytes")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; the response repeats its id."""

@@ -34,6 +34,7 @@ from kron.fronts.service.auth.principal import (
 )
 from kron.fronts.service.auth.tls import PEER
 from kron.fronts.service.auth.token import TokenReader
+from kron.fronts.service.auth.turns import CallerTurns
 from kron.fronts.service.url import name_of
 from kron.launchers.run_token import is_run_token_of
 from kron.ports import Clock
@@ -53,6 +54,7 @@ class Need(NamedTuple):
 
     With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie. A
     `large` body holds definitions, or the input of runs: it may have as many bytes as the settings allow.
+    For a `heavy` answer much is read from the store: callers take turns.
     """
 
     scope: TokenScope | None
@@ -60,6 +62,7 @@ class Need(NamedTuple):
     page: bool = False
     media_types: tuple[str, ...] = JSON_TYPES
     large: bool = False
+    heavy: bool = False
 
 
 FORM_TYPES = ("application/x-www-form-urlencoded",)
@@ -72,6 +75,7 @@ ADMIN_PAGE = Need(TokenScope.ADMIN, page=True)
 WRITE_FORM = Need(TokenScope.WRITE, page=True, media_types=FORM_TYPES)
 ADMIN_FORM = Need(TokenScope.ADMIN, page=True, media_types=FORM_TYPES)
 DEFINE = WRITE._replace(large=True)
+HEAVY, HEAVY_PAGE = READ._replace(heavy=True), PAGE._replace(heavy=True)
 RUN_FORM = Need(TokenScope.RUN, page=True, media_types=FORM_TYPES)
 NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/healthz"): OPEN,
@@ -93,7 +97,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/pause"): WRITE_FORM,
     ("GET", "/ui/schedule/resume"): PAGE,
     ("POST", "/ui/schedule/resume"): WRITE_FORM,
-    ("GET", "/ui/schedule/what-if"): PAGE,
+    ("GET", "/ui/schedule/what-if"): HEAVY_PAGE,
     ("GET", "/ui/schedule/edit"): PAGE,
     ("POST", "/ui/schedule/edit"): WRITE_FORM._replace(large=True),
     ("GET", "/ui/schedule/backfill"): PAGE,
@@ -108,13 +112,13 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/ui/workers/drain"): ADMIN_PAGE,
     ("POST", "/ui/workers/drain"): ADMIN_FORM,
     ("GET", "/ui/playground"): PAGE,
-    ("GET", "/ui/period"): PAGE,
+    ("GET", "/ui/period"): HEAVY_PAGE,
     ("GET", "/ui/run"): PAGE,
     ("GET", "/ui/run/output"): PAGE,
     ("GET", "/ui/runs"): PAGE,
     ("GET", "/ui/dags"): PAGE,
-    ("GET", "/ui/dag"): PAGE,
-    ("GET", "/ui/dag/run"): PAGE,
+    ("GET", "/ui/dag"): HEAVY_PAGE,
+    ("GET", "/ui/dag/run"): HEAVY_PAGE,
     ("GET", "/ui/dag/catchup"): PAGE,
     ("POST", "/ui/dag/catchup"): RUN_FORM,
     ("POST", "/ui/dag/trigger"): RUN_FORM,
@@ -131,27 +135,27 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/schedules/pause"): WRITE,
     ("DELETE", "/schedules/{schedule_id}"): WRITE,
     ("GET", "/schedules"): READ,
-    ("GET", "/definitions"): READ,
+    ("GET", "/definitions"): HEAVY,
     ("POST", "/definitions"): DEFINE,
     ("GET", "/schedules/{schedule_id}"): READ,
     ("GET", "/schedules/{schedule_id}/runs"): READ,
     ("GET", "/runs"): READ,
-    ("GET", "/schedules/{schedule_id}/periods/{period_id}/why"): READ,
+    ("GET", "/schedules/{schedule_id}/periods/{period_id}/why"): HEAVY,
     ("GET", "/schedules/{schedule_id}/periods/{period_id}/runs"): READ,
     ("GET", "/schedules/{schedule_id}/output"): READ,
     ("POST", "/preview"): READ._replace(large=True),
     ("POST", "/schedules/{schedule_id}/resume-preview"): READ,
     ("GET", "/audit"): READ,
     ("PUT", "/workflows/{workflow_id}/versions/{version}"): DEFINE,
-    ("GET", "/workflows/{workflow_id}/versions/{version}"): READ,
+    ("GET", "/workflows/{workflow_id}/versions/{version}"): HEAVY,
     ("GET", "/workflows/{workflow_id}"): READ,
     ("GET", "/dags"): READ,
     ("POST", "/dags/{dag_id}/runs"): RUN._replace(large=True),
     ("POST", "/dags/{dag_id}/catchup"): RUN._replace(large=True),
     ("POST", "/dags/{dag_id}/pause"): WRITE,
     ("GET", "/dags/{dag_id}/runs"): READ,
-    ("GET", "/dag-runs/{run_id}"): READ,
-    ("GET", "/dag-runs/{run_id}/attempts"): READ,
+    ("GET", "/dag-runs/{run_id}"): HEAVY,
+    ("GET", "/dag-runs/{run_id}/attempts"): HEAVY,
     ("POST", "/dag-runs/{run_id}/cancel"): RUN,
     ("POST", "/dag-runs/{run_id}/retry"): RUN._replace(large=True),
     # For workers on other hosts: with the key of another tenant's run, a caller could start it.
@@ -548,6 +552,7 @@ class AuthMiddleware:
         self._admit = admit
         self._requests = RequestLimit()
         self._unread = UnreadLimit()
+        self._heavy = CallerTurns("for answers that need much memory")
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Pass an authorized request on, or answer with the error."""
@@ -557,7 +562,7 @@ class AuthMiddleware:
         try:
             self._sites.check(scope)
             caller = await self._caller_of(scope)
-            caller = self._allowed(caller, scope)
+            caller, need = self._allowed(caller, scope)
             self._requests.begin(caller, scope["method"])
         except (KronError, HTTPException) as error:
             # An error page has the navigation of its caller.
@@ -569,9 +574,21 @@ class AuthMiddleware:
             # No route reads cookies. The framework parses them for each, in quadratic time.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
             with acting_as(caller, scope.get("request_id")):
-                await self._answered(caller, scope, receive, send)
+                await (self._in_turn if need.heavy else self._answered)(caller, scope, receive, send)
         finally:
             self._requests.end(caller, scope["method"])
+
+    async def _in_turn(self, caller: Caller, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Pass a request on whose answer needs much memory, in a turn of its caller, or refuse it."""
+        try:
+            await self._heavy.take(caller.name)
+        except HTTPException as error:
+            await self._refusal(scope, error)(scope, receive, send)
+            return
+        try:
+            await self._answered(caller, scope, receive, send)
+        finally:
+            self._heavy.give_back(caller.name)
 
     async def _answered(self, caller: Caller, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Pass a request on; its answer is refused if the caller has not read the ones before it."""
@@ -610,8 +627,8 @@ class AuthMiddleware:
         need = find(scope["method"], scope["path"]).need or PAGE
         return await self._authenticator.caller_of(scope, need)
 
-    def _allowed(self, caller: Caller, scope: ASGIScope) -> Caller:
-        """Return the caller of an allowed request with the scopes it has here, or raise."""
+    def _allowed(self, caller: Caller, scope: ASGIScope) -> tuple[Caller, Need]:
+        """Return the caller of an allowed request with the scopes it has here, and its route's needs."""
         self._admit(caller)
         need, methods = find(scope["method"], scope["path"])
         if need is None and methods:
@@ -627,7 +644,7 @@ class AuthMiddleware:
             caller = READER if caller is UNRESTRICTED else caller._replace(scopes=scopes)
         check_form(scope, need)
         check_media_type(scope, need)
-        return caller
+        return caller, need
 
 
 def _bearer_of(scope: ASGIScope) -> str | None:
