@@ -243,7 +243,16 @@ def test_a_store_that_is_not_there_is_not_made_by_looking_at_it(
     monkeypatch.chdir(tmp_path)
     assert run(["status"]) == BAD
     assert "the file does not exist" in capsys.readouterr().err
+    times = ["--cron", "0 9 * * *", "--tz", "UTC", "--set", 'launcher={"kind": "log"}']
+    assert run(["schedules", "preview", *times]) == GOOD
+    assert run(["schedules", "upsert", "--id", "report", *times, "--dry-run"]) == GOOD
     assert list(tmp_path.iterdir()) == []
+    jobs = tmp_path / "jobs.yaml"
+    jobs.write_text("{identity: report, schedule: 0 9 * * *, launcher: {kind: log}}", encoding="utf-8")
+    assert run(["diff", "jobs.yaml"]) == run(["apply", "jobs.yaml"]) == NO
+    assert list(tmp_path.iterdir()) == [jobs]
+    assert run(["apply", "jobs.yaml", "--yes"]) == GOOD
+    assert run(["diff", "jobs.yaml"]) == GOOD
 
 
 @pytest.mark.parametrize("command", [["status"], ["runs"], ["why", "report"], ["schedules", "list"]])

@@ -152,7 +152,7 @@ def _wanted(files: Sequence[str], set_name: str, *, prune: bool) -> ApplyRequest
 
 def _plan(target: Target, wanted: ApplyRequest, interval: Interval) -> ApplyPlan:
     """Return the plan of the service, which also checks that it would accept the jobs."""
-    answer = request(target, _sending(wanted._replace(dry_run=True)), creates_store=True)
+    answer = request(target, _sending(wanted._replace(dry_run=True)), creates_store=True, dry_run=True)
     changes = objects_in(answer, "changes")
     jobs = [Job.from_dict(document) for document in wanted.jobs]
     unchanged = {change["schedule_id"] for change in changes if change["change"] == "unchanged"}

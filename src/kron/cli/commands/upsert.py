@@ -100,6 +100,7 @@ def upsert_command(
         Target(server, store),
         lambda client: client.upsert(document, if_match=etag, dry_run=dry_run),
         creates_store=True,
+        dry_run=dry_run,
     )
     if as_json:
         show_json(receipt)
@@ -129,7 +130,10 @@ def preview_command(
     """  # noqa: D301
     document = document_of(file, {"cron_expr": cron, "timezone": tz}, None, fields)
     response = request(
-        Target(server, store), lambda client: client.preview(document, count), creates_store=True
+        Target(server, store),
+        lambda client: client.preview(document, count),
+        creates_store=True,
+        dry_run=True,
     )
     if as_json:
         show_json(response)

@@ -91,9 +91,17 @@ class Target(NamedTuple):
 
 
 def request(
-    target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool = False
+    target: Target,
+    send: Callable[[ServiceClient], Awaitable[T]],
+    *,
+    creates_store: bool = False,
+    dry_run: bool = False,
 ) -> T:
-    """Return the response of a target; a missing SQLite file is an error unless `creates_store`."""
+    """Return the response of a target.
+
+    A missing SQLite file is an error, unless the command `creates_store`; for its `dry_run` it is an empty
+    store and stays missing.
+    """
     server, token = target.server_url, os.environ.get(f"{PREFIX}TOKEN") or None
     if server is not None and (socket := socket_of(server)) is not None:
         from kron.cli.support.control import ControlClient
@@ -105,7 +113,7 @@ def request(
         from kron.fronts.service.http_client import RemoteClient
 
         return asyncio.run(_sent(RemoteClient(server, token=token), send))
-    return asyncio.run(_sent_to_store(target, send, creates_store=creates_store))
+    return asyncio.run(_sent_to_store(target, send, creates_store=creates_store, dry_run=dry_run))
 
 
 def socket_of(server: str) -> Path | None:
@@ -181,13 +189,13 @@ async def _sent_to_cluster(context: str | None, send: Callable[[ServiceClient], 
 
 
 async def _sent_to_store(
-    target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool
+    target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool, dry_run: bool
 ) -> T:
     from kron.clocks.system import SystemClock
     from kron.fronts.service.auth.principal import EVERYTHING, Caller, acting_as
     from kron.fronts.service.registrar import NAMESPACE, Registrar
 
-    async with _opened(target.store, creates_store=creates_store) as (store, settings):
+    async with _opened(target.store, creates_store=creates_store, dry_run=dry_run) as (store, settings):
         namespace = target.namespace or NAMESPACE
         if target.namespace is not None:
             _check_namespace(namespace, await store.namespaces())
@@ -214,15 +222,16 @@ def check_store_exists(store_url: str) -> None:
 
 @asynccontextmanager
 async def _opened(
-    store_url: str | None, *, creates_store: bool = False
+    store_url: str | None, *, creates_store: bool = False, dry_run: bool = False
 ) -> AsyncIterator[tuple[Store, Settings]]:
-    """Open a store with the settings that name it; a missing SQLite file is an error by default."""
-    from kron.stores.url import open_store
+    """Open a store with the settings that name it; `request` says what a missing SQLite file is."""
+    from kron.stores.url import is_there, open_store
 
     settings = read_settings(os.environ, {"store": store_url}).settings
     if not creates_store:
         check_store_exists(settings.store_url)
-    store = open_store(settings.store_url)
+    is_empty = dry_run and not is_there(settings.store_url)
+    store = open_store("memory://" if is_empty else settings.store_url)
     try:
         yield store, settings
     finally:
