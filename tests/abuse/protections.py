@@ -342,7 +342,7 @@ PROTECTIONS = (
     Protection(
         "long settings of programs are kept by their length",
         f"{LAUNCHERS}/process/kind.py",
-        "cached_by_length(MAX_CACHED, _length_of)",
+        "cached_by_length(MAX_CACHED, length_of)",
         "cached_by_length(MAX_CACHED, lambda _: 0)",
         "tests/launchers/process/test_kind.py::test_long_settings_that_were_checked_are_kept_by_their_length",
     ),

@@ -3,18 +3,11 @@
 from functools import partial
 
 from kron.core.plan.compiled import cached_by_length
-from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.process.launcher import ProcessLauncher, length_of
 from kron.launchers.process.process import inherited_env
 from kron.launchers.process.spec import ProcessOptions, ProcessSettings, check_start
 from kron.launchers.process.supervised import SupervisedLauncher
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind
-
-
-def _length_of(settings: ProcessSettings) -> int:
-    """Return about how many characters the settings have; few programs are given many."""
-    command = (settings.command,) if isinstance(settings.command, str) else settings.command
-    variables = (part for pair in settings.env for part in pair)
-    return sum(map(len, (*command, *variables, settings.stdin or "", settings.stdin_text or "")))
 
 
 def _build(_: str, context: LauncherContext) -> ProcessLauncher:
@@ -25,7 +18,7 @@ def _build(_: str, context: LauncherContext) -> ProcessLauncher:
         launcher.limit_tenants(options.max_per_tenant)
     launcher.env = inherited_env(options)
     # The configuration of a worker does not change, so each launcher object is checked once.
-    launcher.check = cached_by_length(MAX_CACHED, _length_of)(partial(check_start, context.config))
+    launcher.check = cached_by_length(MAX_CACHED, length_of)(partial(check_start, context.config))
     return launcher
 
 

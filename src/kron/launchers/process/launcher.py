@@ -81,6 +81,13 @@ class Waiting(NamedTuple):
     failures: int = 0
 
 
+def length_of(settings: ProcessSettings) -> int:
+    """Return about how many characters the settings have; few programs are given many."""
+    command = (settings.command,) if isinstance(settings.command, str) else settings.command
+    variables = (part for pair in settings.env for part in pair)
+    return sum(map(len, (*command, *variables, settings.stdin or "", settings.stdin_text or "")))
+
+
 class ProcessLauncher:
     """Starts a process in a new session for each run, and reports its end.
 
