@@ -19,10 +19,12 @@ from typing import Any, TextIO
 
 # What `kron serve` and `kron worker` import; a forked process imports the rest when it needs it.
 IMPORTED = (
+    "ctypes",
     "kron.cli.app",
     "kron.cli.commands.serve",
     "kron.fronts.service.serve",
     "kron.fronts.service.worker_process",
+    "kron.launchers.process.host",
     "kron.stores.postgres.store",
     "kron.stores.sqlite.store",
     "pydantic.v1",
@@ -150,7 +152,10 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Make this process what a new one would be."""
+    """Make this process what a new one would be; it ends with a test run that is killed."""
+    from kron.launchers.process.host import end_with_parent
+
+    end_with_parent()
     for target, file in enumerate(files, 1):
         os.dup2(file, target)
         os.close(file)

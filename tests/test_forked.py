@@ -3,13 +3,16 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.forked import ForkedProcess, can_fork
 from tests.service.server import NEW_KRON
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_a_forked_command_has_its_words_its_folder_and_its_environment(tmp_path: Path) -> None:
@@ -36,6 +39,28 @@ def test_the_exit_code_of_a_killed_command_is_that_of_the_signal(tmp_path: Path)
     assert forked.wait(PATIENCE_S) == forked.poll() == -signal.SIGKILL
     assert forked.stderr is not None
     forked.stderr.close()
+
+
+KILLED_RUN = """
+import os, signal, sys
+from pathlib import Path
+from tests.forked import ForkedProcess
+
+forked = ForkedProcess(["serve", "--port", "0"], Path(sys.argv[1]), {**os.environ, "KRON_STORE": "sqlite:///kron.db"})
+assert any("http://" in line for line in forked.stderr)
+print(forked.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_forked_command_ends_with_a_test_run_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_RUN, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        pid = killed.stdout.readline().strip()
+        assert killed.wait(PATIENCE_S) == -signal.SIGKILL
+    stat = Path(f"/proc/{pid}/stat")
+    wait_for(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 @pytest.mark.parametrize(
