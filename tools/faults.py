@@ -446,8 +446,8 @@ FAULTS = (
     Planted(
         "a draining worker keeps every shard until its last run has ended",
         "runtime/engine.py",
-        "leaving = self._balance and self._draining",
-        "leaving = False",
+        "leaving_since=self._drained_at if self._balance else None,",
+        "leaving_since=None,",
         "tests/faults/test_lease.py::test_a_worker_that_stops_hands_over_each_shard_when_nothing_of_it_runs_here",
     ),
     Planted(

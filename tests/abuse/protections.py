@@ -461,9 +461,37 @@ PROTECTIONS = (
     Protection(
         "a batch reads a bounded number of open runs",
         "runtime/turns.py",
-        "if runs > MAX_READ_RUNS:",
+        "if share > 1:",
         "if False:",
         "tests/runtime/test_turns.py::test_a_batch_reads_fewer_jobs_where_each_has_many_open_runs",
+    ),
+    Protection(
+        "a batch reads a bounded text of definitions",
+        "runtime/turns.py",
+        "share = max(runs / MAX_READ_RUNS, text / MAX_READ_TEXT)",
+        "share = runs / MAX_READ_RUNS",
+        "tests/runtime/test_turns.py::test_a_batch_reads_fewer_jobs_where_each_has_a_long_definition",
+    ),
+    Protection(
+        "launches that wait keep a bounded text of definitions in memory",
+        "launchers/delivery.py",
+        "if self._characters[tenant] + size > MAX_KEPT:",
+        "if False:",
+        "tests/launchers/test_delivery.py::test_launches_to_be_tried_again_keep_a_bounded_text_for_each_user",
+    ),
+    Protection(
+        "a long definition is not kept until its run ends",
+        "runtime/dispatcher.py",
+        "if is_sole and job.text_size <= MAX_REMEMBERED:",
+        "if is_sole:",
+        "tests/runtime/test_dispatcher.py::test_a_job_with_a_long_definition_is_read_again_when_its_run_ends",
+    ),
+    Protection(
+        "a request that could not be sent is not kept in memory",
+        "launchers/http/client.py",
+        "            del last",
+        "            pass",
+        "tests/launchers/http/test_launcher.py::test_a_request_that_could_not_be_sent_is_not_kept_until_a_garbage_collection",
     ),
     Protection(
         "the jitter of a schedule that runs often is bounded",

@@ -12,7 +12,7 @@ from kron.core.shard import shard_of
 from kron.core.time.instant import milliseconds_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.delivery import DeliveryResult, RemoteLauncher
-from kron.runtime.dispatcher import Dispatcher, LocalRuns
+from kron.runtime.dispatcher import MAX_REMEMBERED, Dispatcher, LocalRuns
 from kron.runtime.journal import LogJournal
 from kron.testing import ScriptedLauncher, SimulatedClock, Step
 from kron.testing.contract.sample import CLEAN, a_job, cohort_of
@@ -59,6 +59,16 @@ async def test_a_shard_that_was_lost_is_no_longer_kept_from_others() -> None:
     dispatcher.track(cohort_of([a_job("a"), a_job("b")]), CLEAN)
     dispatcher.keep_only(lambda identity: identity == "a")
     assert dispatcher.busy_shards() == {shard_of("a")}
+
+
+async def test_a_job_with_a_long_definition_is_read_again_when_its_run_ends() -> None:
+    clock = SimulatedClock(NOON)
+    launcher = ScriptedLauncher(clock, {"short": [Step.HANG], "long": [Step.HANG]})
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore)
+    long = a_job("long")._replace(profile="x" * MAX_REMEMBERED)
+    await dispatcher.dispatch(cohort_of([a_job("short"), long]), CLEAN, {})
+    assert len(launcher.started) == 2
+    assert list(dispatcher.sole_runs) == ["short"]
 
 
 async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> None:

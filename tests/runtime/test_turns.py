@@ -27,6 +27,7 @@ from kron.runtime.turns import (
     FIRST_STEP,
     JOBS_PER_S,
     MAX_READ_RUNS,
+    MAX_READ_TEXT,
     MAX_STEP,
     MIN_STEP,
     QUANTUM,
@@ -454,6 +455,13 @@ def test_a_batch_reads_fewer_jobs_where_each_has_many_open_runs() -> None:
         limit.saw([a_state("ann")])
         sizes.append(limit.fitting(MAX_STEP))
     assert sizes == [2, 4, 8, 16, 32, 64, 128, 256, 512, MAX_STEP, MAX_STEP]
+
+
+def test_a_batch_reads_fewer_jobs_where_each_has_a_long_definition() -> None:
+    limit, state = LoadLimit(), a_state("ann")
+    long = state._replace(job=state.job._replace(profile="x" * (MAX_READ_TEXT // 32)))
+    limit.saw([long] * 64)
+    assert limit.fitting(MAX_STEP) == 31
 
 
 class CountingStore(SqliteStore):

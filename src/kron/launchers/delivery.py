@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,13 @@ RESERVED_PART = 4
 LAST_RESPONSES_S = 3.0
 # The longest name that another system may give a run.
 MAX_RUN_ID = 200
+# How much text of definitions the launches of one tenant may keep in memory while they wait, in characters.
+# Of each the first part is not counted: how many there are is limited elsewhere.
+MAX_KEPT, UNCOUNTED = 64 << 20, 4_096
+TOO_MUCH_KEPT = (
+    f"launches of this user that wait have definitions of more than {MAX_KEPT >> 20} MiB; "
+    "smaller definitions, or fewer starts at once, can wait"
+)
 
 
 class DeliveryResult(NamedTuple):
@@ -53,7 +61,7 @@ class _Delivery:
     """A launch that is not accepted yet, its report sink, and its failed requests.
 
     Its `task` sends a request or sleeps before the next; while queued it has none. `is_sent` while a request
-    waits for its response.
+    waits for its response. `kept` is the text that counts for its tenant once it had to wait.
     """
 
     launch: Launch
@@ -62,6 +70,34 @@ class _Delivery:
     failures: int = 0
     task: asyncio.Task[None] | None = None
     is_sent: bool = False
+    kept: int = 0
+
+
+class _KeptText:
+    """The text of definitions that the waiting launches of each tenant keep in memory."""
+
+    def __init__(self) -> None:
+        self._characters: Counter[str] = Counter()
+
+    def add(self, delivery: _Delivery) -> bool:
+        """Count a delivery that has to wait, or return False if its tenant's keep too much already."""
+        if delivery.kept:
+            return True
+        tenant = delivery.share.tenant
+        size = delivery.launch.job.text_size - UNCOUNTED
+        if size <= 0:
+            return True
+        if self._characters[tenant] + size > MAX_KEPT:
+            return False
+        delivery.kept = size
+        self._characters[tenant] += size
+        return True
+
+    def remove(self, delivery: _Delivery) -> None:
+        """Count a delivery no more."""
+        if delivery.kept:
+            self._characters[delivery.share.tenant] -= delivery.kept
+            delivery.kept = 0
 
 
 class RemoteLauncher:
@@ -94,6 +130,7 @@ class RemoteLauncher:
             per_target=TARGET_FACTOR * max_requests,
             reserved=max(1, max_requests // RESERVED_PART),
         )
+        self._kept = _KeptText()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
 
@@ -105,14 +142,19 @@ class RemoteLauncher:
     def start(self, launch: Launch, sink: ReportSink) -> None:
         """Queue a run for delivery; an earlier delivery of the same attempt is abandoned."""
         before = self._deliveries.get((launch.run.key, launch.run.attempt))
-        if before is not None and before.task is not None:
-            before.task.cancel()
+        if before is not None:
+            self._kept.remove(before)
+            if before.task is not None:
+                before.task.cancel()
         share = Share(tenant_of(launch), self.target_of(launch))
         delivery = self._deliveries[launch.run.key, launch.run.attempt] = _Delivery(launch, sink, share)
-        if self.delay_before(launch) > 0:
-            self._spawn(delivery, self._retry(delivery, 0))
-        elif self._queue.take_at_once(share):
+        is_delayed = self.delay_before(launch) > 0
+        if not is_delayed and self._queue.take_at_once(share):
             self._send(delivery)
+        elif not self._kept.add(delivery):
+            self._report(launch, RunEvent.LAUNCH_FAILED, TOO_MUCH_KEPT)
+        elif is_delayed:
+            self._spawn(delivery, self._retry(delivery, 0))
         else:
             self._queue.put(delivery, share)
             self._admit()
@@ -177,6 +219,8 @@ class RemoteLauncher:
             )
             if delay_s is None:
                 error = f"{error}, tried {delivery.failures} times"
+            elif not self._kept.add(delivery):
+                delay_s, error = None, f"{error}, not tried again: {TOO_MUCH_KEPT}"
         if delay_s is None:
             self._report(launch, RunEvent.LAUNCH_FAILED, error)
         elif self._is_current(delivery):
@@ -200,6 +244,7 @@ class RemoteLauncher:
         """Forget a launch that another worker owns now; that one reports it."""
         if self._is_current(delivery):
             del self._deliveries[delivery.launch.run.key, delivery.launch.run.attempt]
+            self._kept.remove(delivery)
         if not self._deliveries:
             self._is_empty.set()
 
@@ -216,6 +261,7 @@ class RemoteLauncher:
         """Report the outcome of a launch, once."""
         delivery = self._deliveries.pop((launch.run.key, launch.run.attempt), None)
         if delivery is not None:
+            self._kept.remove(delivery)
             delivery.sink(report_of(self._clock, launch.run, event, error, run_id))
         if not self._deliveries:
             self._is_empty.set()
@@ -250,6 +296,7 @@ class RemoteLauncher:
         if not wait:
             await self._await_last_responses()
             self._deliveries.clear()
+            self._kept = _KeptText()
             self._queue.clear()
             for task in self._tasks:
                 task.cancel()
@@ -267,6 +314,6 @@ class RemoteLauncher:
             if delivery.is_sent and delivery.task is not None:
                 in_flight.append(delivery.task)
             else:
-                del self._deliveries[attempt]
+                self._kept.remove(self._deliveries.pop(attempt))
         if in_flight:
             await asyncio.wait(in_flight, timeout=LAST_RESPONSES_S)

@@ -17,6 +17,8 @@ from kron.runtime.recovery import confirm_changes
 
 # Executions started before other tasks of the event loop run.
 STARTS_PER_YIELD = 100
+# A job with more text than this is read again when its run ends, instead of kept until then, in characters.
+MAX_REMEMBERED = 8_192
 START = WriteScope.START
 
 Shards = Mapping[int, int]
@@ -202,7 +204,7 @@ class Dispatcher:
             return
         known = earlier.get(run.identity, ()) if earlier else ()
         launch = launch_of(job, run, self._lease_check(run), known)
-        if is_sole:
+        if is_sole and job.text_size <= MAX_REMEMBERED:
             self.sole_runs[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)
         try:

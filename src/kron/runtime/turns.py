@@ -17,6 +17,8 @@ STEP_S = 0.05
 MIN_STEP, FIRST_STEP, MAX_STEP = 64, 250, 1_000
 # How many open runs a batch reads with its jobs, about as many as are read in STEP_S.
 MAX_READ_RUNS = 4_000
+# How much text of definitions a batch reads, in characters: reading it takes several times as much memory.
+MAX_READ_TEXT = 8 << 20
 # The search for due jobs of other tenants may take one second of this many in a burst.
 SEARCH_PART = 5
 # How many jobs a second of planning counts as: an ordinary job takes a tenth of a millisecond.
@@ -69,9 +71,9 @@ class Turns:
 
 
 class LoadLimit:
-    """The number of jobs that a batch reads: fewer where they have many open runs, which are read with them.
+    """The number of jobs that a batch reads: fewer where they have many open runs, or long definitions.
 
-    It follows the runs per job of the last batch, and grows again as soon as there are fewer.
+    It follows the last batch, and grows again as soon as there is less to read.
     """
 
     def __init__(self) -> None:
@@ -84,8 +86,10 @@ class LoadLimit:
     def saw(self, states: Sequence[JobState]) -> None:
         """Note the jobs of a batch."""
         runs = sum(len(state.runs) for state in states)
-        if runs > MAX_READ_RUNS:
-            self._jobs = max(1, len(states) * MAX_READ_RUNS // runs)
+        text = sum(state.job.text_size for state in states)
+        share = max(runs / MAX_READ_RUNS, text / MAX_READ_TEXT)
+        if share > 1:
+            self._jobs = max(1, int(len(states) / share))
         else:
             self._jobs = min(MAX_STEP, 2 * self._jobs)
 

@@ -1,6 +1,7 @@
 """Requests to a real server that answers, fails, hangs, resets and lies."""
 
 import asyncio
+import gc
 import json
 import logging
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
@@ -15,9 +17,10 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.launchers.backoff import Backoff
-from kron.launchers.http.launcher import HTTP, HttpLauncher
-from kron.launchers.http.spec import HttpOptions
-from kron.launchers.spec import LauncherConfig, LauncherContext
+from kron.launchers.http.client import ConnectError
+from kron.launchers.http.launcher import HTTP, HttpLauncher, StartSender
+from kron.launchers.http.spec import HttpOptions, HttpSettings
+from kron.launchers.spec import LauncherConfig, LauncherContext, settings_parser
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import PATIENCE_S, until
@@ -338,6 +341,25 @@ async def test_nobody_listens(launcher: HttpLauncher, server: Server) -> None:
     assert happened is RunEvent.LAUNCH_FAILED
     assert error.startswith(f"{url} cannot be reached: ConnectError")
     assert error.endswith("tried 3 times")
+
+
+async def test_a_request_that_could_not_be_sent_is_not_kept_until_a_garbage_collection() -> None:
+    sender, launch = StartSender(SystemClock()), a_request("http://127.0.0.1:9/")
+    settings = settings_parser(HttpSettings)(launch.job.launcher)
+    await sender.send(launch, settings)
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await sender.send(launch, settings)).retry
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        kept = [each for each in gc.garbage if isinstance(each, FrameType | ConnectError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        sender.close()
+    assert kept == []
 
 
 @pytest.mark.parametrize("settings", ["{", '{"kind": "http"}', '{"kind": "callback"}'])

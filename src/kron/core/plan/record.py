@@ -123,6 +123,11 @@ class JobRecord(NamedTuple):
         """Return when the pause of a job ends without a person; None if it does not."""
         return self.paused_until if self.paused and self.deleted_at is None else None
 
+    @property
+    def text_size(self) -> int:
+        """Return how many characters its definitions have: nearly all the memory that a large job takes."""
+        return len(self.definition) + len(self.launcher) + len(self.profile or "") + len(self.past or "")
+
 
 class RunRecord(NamedTuple):
     """One period of a job, or one manual run, with its latest attempt.

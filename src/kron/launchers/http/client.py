@@ -448,7 +448,11 @@ class HttpClient:
                 raise
             except ConnectError as error:
                 last = error
-        raise last
+        try:
+            raise last
+        finally:
+            # Its traceback has this frame, and so the request: a cycle would keep both until a collection.
+            del last
 
     def _route_to(self, origin: Origin) -> Route:
         tls = self._context() if origin.scheme == "https" else None

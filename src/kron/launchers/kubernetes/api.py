@@ -284,7 +284,11 @@ class ApiClient:
             if error.status == HTTPStatus.UNAUTHORIZED and number == 0 and self.access.refused():
                 continue
             if error.status != HTTPStatus.TOO_MANY_REQUESTS or number == MAX_TRIES - 1:
-                raise error
+                try:
+                    raise error
+                finally:
+                    # Its traceback has this frame: a cycle would keep the request until a collection.
+                    del error
             await asyncio.sleep(min(error.retry_after_s or 0.1 * 2**number, MAX_WAIT_S))
         raise AssertionError("the last try returns or raises")
 
