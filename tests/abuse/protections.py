@@ -182,6 +182,13 @@ PROTECTIONS = (
         "tests/service/auth/test_hostile.py::test_large_bodies_of_one_caller_wait_for_each_other_and_for_nobody_else",
     ),
     Protection(
+        "the tokens of many runs take a part of the connections only",
+        f"{AUTH}/middleware.py",
+        "if _is_executor(caller) and self._of_runs >= MAX_OF_RUNS:",
+        "if False:",
+        "tests/service/auth/test_limits.py::test_the_tokens_of_many_runs_take_a_part_of_the_connections_only",
+    ),
+    Protection(
         "answers of one user that need much memory wait for each other",
         f"{AUTH}/middleware.py",
         "await (self._in_turn if need.heavy else self._answered)(caller, scope, receive, send)",

@@ -14,7 +14,15 @@ from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit, RequestLimit
+from kron.fronts.service.auth.middleware import (
+    EXECUTOR,
+    MAX_OF_RUN,
+    MAX_OF_RUNS,
+    Authenticator,
+    Need,
+    RateLimit,
+    RequestLimit,
+)
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.client import LocalClient
@@ -395,3 +403,21 @@ def test_an_answered_request_leaves_room_for_one_more_and_no_second() -> None:
     limit.begin(caller, "GET")
     with pytest.raises(LimitExceededError, match="2 requests of this caller are in progress"):
         limit.begin(caller, "GET")
+
+
+def test_the_tokens_of_many_runs_take_a_part_of_the_connections_only() -> None:
+    limit, reports = RequestLimit(), 0
+    for run in range(MAX_OF_RUNS // MAX_OF_RUN):
+        executor = EXECUTOR._replace(name=f"run {run}")
+        for _ in range(MAX_OF_RUN):
+            limit.begin(executor, "POST")
+            reports += 1
+        with pytest.raises(LimitExceededError, match="10 requests of this caller are in progress"):
+            limit.begin(executor, "POST")
+    assert reports == MAX_OF_RUNS
+    other = EXECUTOR._replace(name="run of another user")
+    with pytest.raises(LimitExceededError, match="500 reports on runs are in progress"):
+        limit.begin(other, "POST")
+    limit.begin(Caller("ann", frozenset(TokenScope), ("ann",)), "POST")
+    limit.end(executor, "POST")
+    limit.begin(other, "POST")

@@ -387,8 +387,9 @@ class RateLimit:
             self._buckets.popitem(last=False)
 
 
-# Requests of one caller that may be in progress at once.
-MAX_IN_PROGRESS = 100
+# Requests of one caller that may be in progress at once; those with the token of one run, and with those of
+# all runs: one user may have thousands of runs, and each of their tokens is a caller.
+MAX_IN_PROGRESS, MAX_OF_RUN, MAX_OF_RUNS = 100, 10, 500
 
 
 class RequestLimit:
@@ -400,18 +401,25 @@ class RequestLimit:
     def __init__(self, most: int = MAX_IN_PROGRESS) -> None:
         self._most = most
         self._counts: Counter[str] = Counter()
+        # Of all runs together.
+        self._of_runs = 0
 
     def begin(self, caller: Caller, method: str) -> None:
         """Count a request that starts, or raise LimitExceededError."""
         if _is_limited(caller, method):
-            if self._counts[caller.name] >= self._most:
-                message = f"{self._most} requests of this caller are in progress: wait for their answers"
+            most = MAX_OF_RUN if _is_executor(caller) else self._most
+            if self._counts[caller.name] >= most:
+                message = f"{most} requests of this caller are in progress: wait for their answers"
                 raise LimitExceededError(message, wait_s=1)
+            if _is_executor(caller) and self._of_runs >= MAX_OF_RUNS:
+                raise LimitExceededError(f"{MAX_OF_RUNS} reports on runs are in progress", wait_s=1)
+            self._of_runs += _is_executor(caller)
             self._counts[caller.name] += 1
 
     def end(self, caller: Caller, method: str) -> None:
         """Count a request that ends."""
         if _is_limited(caller, method):
+            self._of_runs -= _is_executor(caller)
             self._counts[caller.name] -= 1
             if not self._counts[caller.name]:
                 del self._counts[caller.name]
@@ -443,6 +451,11 @@ def _size_of(message: Message) -> int:
     """Return the length that the head of an answer announces; a stream has none, and is sent in parts."""
     sizes = [int(value) for name, value in message["headers"] if name.lower() == b"content-length"]
     return sizes[0] if sizes else 0
+
+
+def _is_executor(caller: Caller) -> bool:
+    """Return whether a request has the token of a run."""
+    return caller.users is None and caller.scopes == EXECUTOR.scopes
 
 
 def _is_limited(caller: Caller, method: str) -> bool:
