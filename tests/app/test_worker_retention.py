@@ -32,6 +32,7 @@ from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, ScriptedLauncher, SimulatedClock
 from tests.engine_stage import DAY, HOUR, NOON, SECOND, SPACE, job_of
+from tests.waiting import until
 
 OWNER = "me"
 FIRST = first_wait(SPACE)
@@ -178,6 +179,27 @@ async def test_after_a_long_absence_records_age_from_the_last_one_for_a_day() ->
     assert await earlier() == 0
     await worker.stop()
     await store.close()
+
+
+async def test_a_copy_whose_store_hangs_delays_neither_the_pruning_nor_the_hand_over() -> None:
+    clock, hanging = SimulatedClock(NOON), asyncio.Event()
+
+    class Hanging(SqliteStore):
+        async def prune(self, *_: object, **__: object) -> PrunedBatch:
+            hanging.set()
+            return await asyncio.Future()
+
+    store, copy = Watched(SqliteStore(), clock), Hanging()
+    worker = a_worker(store, clock)
+    worker.copy = copy
+    async with running(store, worker):
+        advancing = asyncio.create_task(clock.advance_to(NOON + DAY + HOUR))
+        await hanging.wait()
+        await until(lambda: store.times)
+        advancing.cancel()
+    assert worker.health.state == "stopped"
+    await store.close()
+    await copy.close()
 
 
 async def test_the_namespaces_of_one_database_are_not_pruned_together() -> None:

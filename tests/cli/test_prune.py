@@ -16,12 +16,12 @@ from kron.testing.contract.sample import a_job, a_run, an_end, written
 DAYS_AGO = 200
 
 
-async def old_runs(path: Path, count: int) -> None:
+async def old_runs(path: Path, count: int, namespace: str = "service") -> None:
     """Give a store a schedule with runs that ended long ago."""
     at = milliseconds_of(SystemClock().now() - timedelta(days=DAYS_AGO))
     store = SqliteStore(str(path))
-    ownership = await store.acquire("service", "test")
-    await store.put("service", created=[a_job()], changed=[], now=at)
+    ownership = await store.acquire(namespace, "test")
+    await store.put(namespace, created=[a_job()], changed=[], now=at)
     runs = [an_end(a_run(nominal_time=at // 1000 + number)) for number in range(count)]
     await written(store, ownership, *runs, now=at + 1_000 * count)
     await store.release(ownership)
@@ -55,3 +55,13 @@ def test_kept_for_ever_nothing_is_pruned(tmp_path: Path, capsys: pytest.CaptureF
 )
 def test_invalid_options_end_with_code_2(words: list[str], tmp_path: Path) -> None:
     assert run(["prune", *words]) == BAD
+
+
+def test_another_namespace_of_the_store_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kron.db"
+    asyncio.run(old_runs(path, 12, "operator"))
+    words = ["prune", "--store", f"sqlite:///{path}", "--keep-runs", "5", "--namespace"]
+    assert run([*words, "operator"]) == GOOD
+    assert capsys.readouterr().out == "pruned 7 runs\n"
+    assert run([*words, "operators"]) == BAD
+    assert "the store has operator; did you mean" in capsys.readouterr().err

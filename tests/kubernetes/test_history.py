@@ -11,14 +11,16 @@ import pytest
 
 from kron.cli.main import GOOD, run
 from kron.core.plan.record import RunRecord
+from kron.core.time.instant import milliseconds_of
 from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.probes import metrics_of
 from kron.fronts.operator.store import NAMESPACE
 from kron.fronts.service.auth.middleware import READ_ONLY
 from kron.ports import Store
 from kron.stores.url import open_store
+from kron.testing.contract.sample import a_job, a_run, an_end, written
 from kron.testing.faulty_store import Chance, Fault, FaultyStore
-from tests.kubernetes.cluster import POD, Cluster, kronjob, minute, running_cluster
+from tests.kubernetes.cluster import POD, START, Cluster, kronjob, minute, running_cluster
 from tests.service.server import serving
 
 PATIENT = {"concurrency": "allow", "deadline": "never"}
@@ -151,6 +153,24 @@ async def test_the_next_operator_copies_what_a_killed_one_had_not(cluster: Clust
         await cluster.start()
         assert len(await copied(cluster, url)) == 3
         await cluster.stop()
+
+
+async def test_old_records_of_the_history_are_pruned_except_the_last_runs(cluster: Cluster, url: str) -> None:
+    long_ago = milliseconds_of(START) - 200 * 86_400_000
+    async with opened(url) as store:
+        await store.put(NAMESPACE, created=[a_job("default/old")], changed=[], now=long_ago)
+        ownership = await store.acquire(NAMESPACE, "an earlier operator")
+        runs = [an_end(a_run("default/old", nominal_time=long_ago // 1000 + number)) for number in range(107)]
+        await written(store, ownership, *runs, now=long_ago)
+        await store.release(ownership)
+    await cluster.start()
+    await cluster.advance(minute(3))
+    pruned = cluster.operator.journal.pruned
+    await cluster.eventually(lambda: pruned["runs"])
+    async with opened(url) as store:
+        left = await store.runs(NAMESPACE, "default/old", limit=1_000)
+    assert (pruned["runs"], len(left)) == (7, 100)
+    assert 'kron_operator_history_pruned_total{kind="runs"} 7' in list(metrics_of(cluster.operator))
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -13,6 +13,7 @@ from kron.core.plan.query import FROM_START, PruneBounds, PrunedBatch
 from kron.core.plan.record import ClockEvent, IncidentKind, IncidentRecord
 from kron.core.time.instant import MILLISECOND, milliseconds_of
 from kron.core.time.steady import DAY_MS
+from kron.history_ports import HistoryPruner
 from kron.ports import Clock, EngineStore, Journal
 from kron.runtime.engine import Engine
 from kron.runtime.wakeup import first_of
@@ -34,6 +35,8 @@ QUIET_MS, LOOK_AGAIN, MAX_LOOKS, SMALL_BATCH = 100, timedelta(milliseconds=50), 
 MAX_BATCH_S = 0.05
 # Incidents of the last day that are searched for a long absence.
 MAX_INCIDENTS = 1_000
+# The field `store` of the event `pruned`, if a copy of the records was pruned.
+COPY = "copy"
 
 
 class RetentionPolicy(NamedTuple):
@@ -93,7 +96,7 @@ class Pruner:
     last record that follows it, a deleted schedule with all its records.
     """
 
-    store: EngineStore
+    store: HistoryPruner
     clock: Clock
     namespace: str
     policy: RetentionPolicy
@@ -162,7 +165,10 @@ def _is_long_absence(incident: IncidentRecord) -> bool:
 
 
 class RetentionLoop:
-    """Prunes the namespace of an engine soon after its start and once a day, as long as it is the owner."""
+    """Prunes the namespace of an engine soon after its start and once a day, as long as it is the owner.
+
+    With `copy`, a second store with the records of the namespace, it prunes that one instead.
+    """
 
     def __init__(
         self,
@@ -173,13 +179,16 @@ class RetentionLoop:
         namespace: str,
         policy: RetentionPolicy,
         journal: Journal,
+        copy: HistoryPruner | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._engine = engine
         self._journal = journal
         self._leaving = asyncio.Event()
-        self._pruner = Pruner(store=store, clock=clock, namespace=namespace, policy=policy)
+        pruned = store if copy is None else copy
+        self._pruner = Pruner(store=pruned, clock=clock, namespace=namespace, policy=policy)
+        self._fields = {"namespace": namespace} if copy is None else {"namespace": namespace, "store": COPY}
 
     async def run(self) -> None:
         """Prune until `leave`; a failure of the store is retried."""
@@ -228,8 +237,7 @@ class RetentionLoop:
         finally:
             duration_ms = round(1000 * (self._clock.monotonic() - began))
             counts = {kind: count for kind, count in pruned.removed.counts.items() if count}
-            fields = {"namespace": self._pruner.namespace, "duration_ms": duration_ms, **counts}
-            self._journal.note("pruned", fields)
+            self._journal.note("pruned", {**self._fields, "duration_ms": duration_ms, **counts})
 
     async def _prune_at(self) -> int:
         """Return the instant records age from; for a day after a long absence, that of the last record.

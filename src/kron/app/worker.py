@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from kron.app.retention import DEFAULT_POLICY, RetentionLoop, RetentionPolicy
@@ -17,6 +17,7 @@ from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.job.notify import Notify
 from kron.core.plan.step import DEFAULT_LIMITS, Limits
 from kron.core.time.instant import EPOCH, MILLISECOND
+from kron.history_ports import HistoryPruner
 from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
 from kron.runtime.clock_watch import sentence_of
 from kron.runtime.engine import Engine
@@ -99,6 +100,8 @@ class Worker:
         sender: NoticeSender | None = None,
     ) -> None:
         self.store = store
+        # A second store with the records of the namespace, which is only pruned.
+        self.copy: HistoryPruner | None = None
         self.clock = clock
         self.namespace = namespace
         self.options = options
@@ -114,6 +117,7 @@ class Worker:
         self._called = asyncio.Event()
         self._retention: RetentionLoop | None = None
         self._pruning: asyncio.Task[None] | None = None
+        self._copy_pruning: asyncio.Task[None] | None = None
         self.engine = self._new_engine()
 
     def _new_engine(self, owner: str | None = None) -> Engine:
@@ -189,7 +193,8 @@ class Worker:
         self.engine.run()
         if self._sender is not None:
             self._sender.start(self.engine)
-        self._retention = RetentionLoop(
+        loop = partial(
+            RetentionLoop,
             self.store,
             self.clock,
             self.engine,
@@ -197,7 +202,11 @@ class Worker:
             policy=self.options.retention,
             journal=self._journal,
         )
-        self._pruning = asyncio.create_task(self._retention.run(), name=f"kron retention {self.namespace}")
+        self._retention = loop()
+        name = f"kron retention {self.namespace}"
+        self._pruning = asyncio.create_task(self._retention.run(), name=name)
+        if self.copy is not None:
+            self._copy_pruning = asyncio.create_task(loop(copy=self.copy).run(), name=f"{name} copy")
 
     def drain(self) -> None:
         """Start no more executions; those running may end."""
@@ -233,8 +242,9 @@ class Worker:
 
     def kill(self) -> None:
         """Stop at once without writing anything, as a crash would."""
-        if self._pruning is not None:
-            self._pruning.cancel()
+        for task in (self._pruning, self._copy_pruning):
+            if task is not None:
+                task.cancel()
         if self._sender is not None:
             self._sender.kill()
         self.engine.kill()
@@ -245,7 +255,12 @@ class Worker:
         self.engine.call()
 
     async def _stop_pruning(self) -> None:
-        """Let the batch in progress end: it is short, and a cancelled one would cost its connection."""
+        """Let the batch in progress end: it is short, and a cancelled one would cost its connection.
+
+        No hand-over waits for the copy, whose store may hang while the worker's own answers.
+        """
+        if self._copy_pruning is not None:
+            self._copy_pruning.cancel()
         if self._retention is not None and self._pruning is not None:
             self._retention.leave()
             await asyncio.wait([self._pruning])
@@ -293,7 +308,9 @@ class Worker:
             drained = await self.store.is_drained(self.namespace, self.engine.owner, now=now)
             if drained != self._is_drained:
                 self._is_drained = drained
-                _log.info("drained: a person asked for it" if drained else "drain ended: working again")
+                _log.info(
+                    "drained on request: nothing starts" if drained else "drain ended: running schedules"
+                )
                 self.on_drain(is_drained=drained)
         return self._is_drained
 

@@ -8,6 +8,7 @@ import typer
 
 from kron.app.retention import Pruned, Pruner, RetentionPolicy
 from kron.cli.main import GOOD
+from kron.cli.support.client import Namespace, check_namespace
 from kron.cli.support.option import AsJson, Config, StoreUrl
 from kron.cli.support.terminal import progress, say, show_json
 from kron.core.errors import InvalidOptionError
@@ -33,9 +34,10 @@ def prune_command(
     dry_run: DryRun = False,
     keep_days: KeepDays = None,
     keep_runs: KeepRuns = None,
+    namespace: Namespace = None,
     as_json: AsJson = False,
 ) -> int:
-    """Remove old history of the service's schedules.
+    """Remove old history of a namespace, by default of the service's schedules.
 
     Workers do so once a day by default.
     Open runs, the last runs of each schedule and its newest outcome stay. Workers may run at the same time.
@@ -44,13 +46,13 @@ def prune_command(
     Examples:
       kron prune --dry-run
       kron prune --store sqlite:///kron.db --keep-days 30 --keep-runs 10
-      kron prune --json
+      kron prune --namespace operator --json
     """  # noqa: D301
     options = {"store": store, "keep_days": keep_days, "keep_runs": keep_runs}
     settings = read_settings(os.environ, options, file=config).settings
     if not is_there(settings.store_url):
         raise InvalidOptionError(option="store", value=settings.store_url, reason="the file does not exist")
-    pruned = asyncio.run(_prune(settings, dry_run=dry_run)).removed
+    pruned = asyncio.run(_prune(settings, namespace, dry_run=dry_run)).removed
     counts = pruned.counts
     if as_json:
         show_json({"dry_run": dry_run, "records": pruned.records, **counts})
@@ -68,13 +70,15 @@ def _kept(policy: RetentionPolicy) -> str:
     return f"no run ended more than {policy.keep.days} days ago, beyond the last {policy.keep_runs}"
 
 
-async def _prune(settings: Settings, *, dry_run: bool) -> Pruned:
+async def _prune(settings: Settings, namespace: str | None, *, dry_run: bool) -> Pruned:
     from kron.clocks.system import SystemClock
 
     clock, store = SystemClock(), open_store(settings.store_url)
-    pruner = Pruner(store=store, clock=clock, namespace=NAMESPACE, policy=settings.retention)
+    pruner = Pruner(store=store, clock=clock, namespace=namespace or NAMESPACE, policy=settings.retention)
     pruned = Pruned()
     try:
+        if namespace is not None:
+            check_namespace(namespace, await store.namespaces())
         async for so_far in pruner.batches(milliseconds_of(clock.now()), dry_run=dry_run):
             pruned = so_far
             progress(f"{pruned.removed.records} records")

@@ -198,14 +198,15 @@ async def _sent_to_store(
     async with _opened(target.store, creates_store=creates_store, dry_run=dry_run) as (store, settings):
         namespace = target.namespace or NAMESPACE
         if target.namespace is not None:
-            _check_namespace(namespace, await store.namespaces())
+            check_namespace(namespace, await store.namespaces())
         registrar = Registrar(store, SystemClock(), rules=settings.rules, namespace=namespace)
         # A user who can open the store is admin; the audit log has their name.
         with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
             return await _sent(LocalClient(registrar, settings), send)
 
 
-def _check_namespace(namespace: str, known: Sequence[str]) -> None:
+def check_namespace(namespace: str, known: Sequence[str]) -> None:
+    """Refuse a namespace that a store does not have."""
     if namespace not in known:
         stored = f"the store has {', '.join(known) or 'none'}{did_you_mean(namespace, known)}"
         raise InvalidOptionError(option="--namespace", value=namespace, reason=stored)

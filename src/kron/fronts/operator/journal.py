@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
+from kron.app.retention import COPY
+from kron.core.plan.query import PRUNED_KINDS
 from kron.core.plan.record import RangeRecord, Result, RunRecord
 from kron.core.plan.step import Change, WriteResult
 from kron.core.time.instant import rfc3339
@@ -54,10 +56,15 @@ class OperatorJournal:
         self._has_some = asyncio.Event()
         self._senders: list[asyncio.Task[None]] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
+        # Old records removed from the history, by kind.
+        self.pruned: Counter[str] = Counter(dict.fromkeys(PRUNED_KINDS, 0))
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Pass one event of the engine on; that a record is refused is an Event of its KronJob."""
         self._further.note(event, fields)
+        if event == "pruned" and fields.get("store") == COPY:
+            counts = {kind: fields.get(kind, 0) for kind in PRUNED_KINDS}
+            self.pruned.update({kind: count for kind, count in counts.items() if isinstance(count, int)})
         kronjob = self._kronjob_of(str(fields.get("schedule_id")))
         if event == "record_refused" and kronjob is not None:
             at = micro_time(self._clock.now())

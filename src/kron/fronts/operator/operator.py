@@ -91,6 +91,7 @@ class Operator:
             options=WorkerOptions(tick_ms=options.tick_ms, drain_ms=10_000, limits=options.limits),
             journal=self.journal,
         )
+        self.worker.copy = history
         self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=self._wake, traits=traits)
         self.controller = Controller(
             api, clock, self.store, self.catalog, now=self.now, namespace=options.namespace

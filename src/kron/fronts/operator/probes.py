@@ -88,6 +88,11 @@ def metrics_of(operator: Operator) -> Iterator[str]:
         yield f"{PREFIX}_{name} {value}"
     if operator.history is not None:
         yield from _history(operator.history)
+        yield from _head(
+            "history_pruned_total", "counter", "Old records removed from the history by retention."
+        )
+        for kind, count in operator.journal.pruned.items():
+            yield f'{PREFIX}_history_pruned_total{{kind="{kind}"}} {count}'
 
 
 def _history(history: HistoryWriter) -> Iterator[str]:
