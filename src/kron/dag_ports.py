@@ -140,7 +140,7 @@ class DagStore(Protocol):
         """Return the DAGs that have runs or are paused, by name."""
 
     async def summary(self, dag_id: str) -> DagSummary:
-        """Return how many runs of a DAG are in which state."""
+        """Return the number of runs of a DAG in each state."""
 
     async def set_paused(self, dag_id: str, *, paused: bool) -> None:
         """Pause a DAG or resume it: no task of a paused one is claimed."""

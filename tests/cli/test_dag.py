@@ -95,7 +95,7 @@ def test_a_catchup_lists_its_slots_and_is_continued_by_the_same_command(shell: S
     counts = {"requested_slot_count": 24, "started": 21, "existing": 3}
     assert shell.read(*words, "--rate", "1000") == counts
     assert shell.read(*words) == {**counts, "started": 0, "existing": 24}
-    assert "24 slots: 0 started, 24 had run before" in shell(*words)
+    assert "24 slots: 0 started, 24 had a run before" in shell(*words)
     (dag,) = shell.read("list")["dags"]
     assert (dag["dag_id"], dag["queued"], dag["paused"]) == ("etl", 24, False)
     shell(*words, "--max", "23", code=BAD)

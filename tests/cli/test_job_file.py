@@ -127,7 +127,7 @@ def test_an_icalendar_file_that_is_wrong_is_refused_with_both_lines(write: Write
     write("closed.ics", ICS.format(month="0230"))
     text = ONE + "calendars: {closed: {file: closed.ics}}\n"
     assert lines_of(write("jobs.yaml", text)) == [
-        f"3: calendars.closed: {tmp_path}/closed.ics:3: DTSTART 20250230 is no day of the calendar"
+        f"3: calendars.closed: {tmp_path}/closed.ics:3: DTSTART 20250230 is not a day of the calendar"
     ]
 
 
@@ -204,7 +204,7 @@ def test_two_jobs_of_one_identity_are_refused_with_the_line_of_the_second(write:
         pytest.param(ONE + "1: 2", "unknown field", id="a number as a field"),
         pytest.param("jobs: {}", "must be a job, or a list of jobs", id="jobs no list"),
         pytest.param("jobs: []\nother: 1", "unknown field; use jobs, calendars", id="unknown beside jobs"),
-        pytest.param("jobs: []\ncalendars: {x: [2025-02-30]}", "no day of the calendar", id="no such day"),
+        pytest.param("jobs: []\ncalendars: {x: [2025-02-30]}", "not a day of the calendar", id="no such day"),
         pytest.param("jobs: []\ncalendars: {x: {file: 5}}", "is not a day", id="a file that is no name"),
         pytest.param("jobs: []\ncalendars: {x: {file: a, b: c}}", "is not a day", id="a file and more"),
     ],
@@ -224,7 +224,9 @@ def test_a_wrong_type_is_refused(text: str, problem: str, write: Write) -> None:
             "a b\nc d\n", f':1: "a" is not a date; {WRITE_DATES}', id="only one word, and only once"
         ),
         pytest.param("x" * 41, f':1: "{"x" * 40}..." is not a date; {WRITE_DATES}', id="a long word"),
-        pytest.param("2025-02-30", ":1: 2025-02-30 is no day of the calendar", id="no day of the calendar"),
+        pytest.param(
+            "2025-02-30", ":1: 2025-02-30 is not a day of the calendar", id="no day of the calendar"
+        ),
         pytest.param(
             "2025-02-02..2025-02-01",
             ":1: 2025-02-02..2025-02-01 is reversed; write the earlier day first",

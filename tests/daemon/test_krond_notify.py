@@ -49,7 +49,7 @@ def test_a_job_that_names_no_channel_of_the_settings_is_a_problem_of_its_file(
     jobs.write_text(f'{{identity: a, schedule: "{YEARLY}", command: "true", notify: {{to: [opps]}}}}\n')
     words = ["--check", "--config", str(jobs)]
     assert run([*words, "--settings", str(settings)]) == 2
-    assert 'job "a" notifies "opps", which is no channel' in (error := capsys.readouterr().err)
+    assert 'job "a" notifies "opps", which is not a channel' in (error := capsys.readouterr().err)
     assert "ops" in error.replace("opps", "")
     assert run(words) == 2
     assert "krond --settings names them" in capsys.readouterr().err

@@ -151,10 +151,10 @@ TAXONOMY: list[Any] = [
         {"field": "epoch", "value": 0, "reason": "must be at least 1"},
     ),
     (
-        task_error.TaskInvalidStructureError(value="[]", reason="definition is no object"),
+        task_error.TaskInvalidStructureError(value="[]", reason="definition is not an object"),
         "task_invalid_structure",
         task_error.TaskTryDeserializeError,
-        "Invalid task structure: definition is no object",
+        "Invalid task structure: definition is not an object",
         {"value": "[]"},
     ),
 ]

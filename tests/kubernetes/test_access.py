@@ -227,7 +227,7 @@ def test_what_is_not_supported_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), ("[1]", "no mapping"), ("", "no context None")]
+    ("content", "reason"), [(None, "No such file"), ("[1]", "not a mapping"), ("", "no context None")]
 )
 def test_a_file_that_cannot_be_used_is_named(
     tmp_path: Path, kubeconfigs: Any, content: str | None, reason: str

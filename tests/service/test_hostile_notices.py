@@ -38,7 +38,7 @@ def test_notifications_of_one_owner_that_nobody_takes_are_given_up(tmp_path: Pat
         ]  # fmt: skip
         headers = {"content-type": "application/x-ndjson"}
         client.post("/schedules/bulk", content="\n".join(lines), headers=headers).raise_for_status()
-        server.logged(r"notifications given up: more than 10,000 of this owner waited")
+        server.logged(r"notifications given up: more than 10,000 notifications of this owner were waiting")
         launcher = {"kind": "http", "url": other.url}
         document = {"schedule_id": "bob/b", "cron_expr": OFTEN, "timezone": "UTC", "user_id": "bob"}
         client.post("/schedules/upsert", json={**document, "launcher": launcher}).raise_for_status()

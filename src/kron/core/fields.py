@@ -32,7 +32,7 @@ class FieldReader:
     """One object of a definition, read field by field; problems are collected, not raised.
 
     `renamed` are the paths of a document that calls some fields by other words. With `hides_unknown` problems
-    do not quote the values of unknown fields, nor a value that is no object: it may be a secret.
+    do not quote the values of unknown fields, nor a value that is not an object: it may be a secret.
     """
 
     __slots__ = ("_hides_unknown", "_path", "_renamed", "problems", "values")

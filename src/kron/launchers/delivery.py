@@ -34,7 +34,7 @@ MAX_RUN_ID = 200
 # Of each the first part is not counted: how many there are is limited elsewhere.
 MAX_KEPT, UNCOUNTED = 64 << 20, 4_096
 TOO_MUCH_KEPT = (
-    f"launches of this user that wait have definitions of more than {MAX_KEPT >> 20} MiB; "
+    f"the waiting launches of this user have definitions of more than {MAX_KEPT >> 20} MiB together; "
     "smaller definitions, or fewer starts at once, can wait"
 )
 

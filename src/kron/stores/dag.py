@@ -333,7 +333,7 @@ class DagTables:
         return list(map(DagSummary._make, rows))
 
     async def summary(self, dag_id: str) -> DagSummary:
-        """Return how many runs of a DAG are in which state."""
+        """Return the number of runs of a DAG in each state."""
         rows = await self._database.do(lambda transaction: transaction.rows("summary", {"dag_id": dag_id}))
         return DagSummary(dag_id, *rows[0])
 

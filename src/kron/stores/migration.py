@@ -75,7 +75,7 @@ def pending(steps: Sequence[Migration], applied: Sequence[Applied], *, ahead: in
     """Return the steps still to apply, or refuse a database that these steps cannot have made."""
     for number, step in enumerate(steps, 1):
         if step.number != number:
-            raise StoreError(f"This program lacks its migration {number}: install it anew", missing=number)
+            raise StoreError(f"This program lacks its migration {number}: reinstall it", missing=number)
     for number, step_done in enumerate(applied, 1):
         if step_done.number != number:
             raise StoreError(

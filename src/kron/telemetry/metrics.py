@@ -239,7 +239,7 @@ def _engine_families(counters: Counters) -> Iterator[Metric]:
     yield from _specified("runs_failed_launch", "Launches that failed after all retries.", failed)
     means = "Absolute difference between the actual start of a period and its nominal time."
     yield _histogram("scheduling_drift_seconds", means, (), [((), counters.drift)])
-    means = "The same from the fire time, which a window or jitter moves away from the nominal time."
+    means = "Absolute difference between the actual start of a period and its fire time."
     yield _histogram("kron_fire_drift_seconds", means, (), [((), counters.fire_drift)])
     outcomes = {
         (outcome.value, reason.value): count for (outcome, reason), count in counters.outcomes.items()
@@ -259,7 +259,7 @@ def _engine_families(counters: Counters) -> Iterator[Metric]:
     means = "Times the wall clock was set, or the machine slept."
     yield CounterMetricFamily("kron_clock_jumps", means, value=jumps)
     excursions = [((event,), counters.warnings[event]) for event in sorted(CLOCK_EVENTS)]
-    means = "Times the clock was found wrong, and corrections after it."
+    means = "Times the clock was found wrong, or corrected afterwards."
     yield _counter("kron_clock_excursions", means, ("event",), excursions)
 
 

@@ -106,14 +106,16 @@ def test_cancelled_events_alarms_and_other_components_have_no_days() -> None:
             id="a time of day",
         ),
         pytest.param(["SUMMARY:x"], 'line 4: the event "x" has no DTSTART', id="no start"),
-        pytest.param(["DTSTART:20260230"], "line 7: DTSTART 20260230 is no day of the calendar", id="no day"),
-        pytest.param(["DTSTART:soon"], 'line 7: DTSTART "soon" is no day; write 20261224', id="no date"),
+        pytest.param(
+            ["DTSTART:20260230"], "line 7: DTSTART 20260230 is not a day of the calendar", id="no day"
+        ),
+        pytest.param(["DTSTART:soon"], 'line 7: DTSTART "soon" is not a day; write 20261224', id="no date"),
         pytest.param(
             ["DTSTART:20261224", "DTEND:20261223"], "line 8: the event ends before it starts", id="reversed"
         ),
         pytest.param(
             ["DTSTART:20261224", "DURATION:PT1H"],
-            'line 8: DURATION "PT1H" is no number of days; write P1D',
+            'line 8: DURATION "PT1H" is not a number of days; write P1D',
             id="hours",
         ),
         pytest.param(
@@ -144,7 +146,7 @@ def test_cancelled_events_alarms_and_other_components_have_no_days() -> None:
         ),
         pytest.param(
             ["DTSTART 2026"],
-            'line 7: "DTSTART 2026" is no line of an iCalendar file; it has the form NAME:VALUE',
+            'line 7: "DTSTART 2026" is not a line of an iCalendar file; it has the form NAME:VALUE',
             id="no line",
         ),
     ],
@@ -159,8 +161,8 @@ def test_what_would_need_a_guess_is_an_error_with_its_line(lines: list[str], exp
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("", "line 1: is no iCalendar file; it begins with BEGIN:VCALENDAR", id="empty"),
-        pytest.param("2026-12-24\n", 'line 1: "2026-12-24" is no line of an iCalendar file', id="a list"),
+        pytest.param("", "line 1: is not an iCalendar file, which begins with BEGIN:VCALENDAR", id="empty"),
+        pytest.param("2026-12-24\n", 'line 1: "2026-12-24" is not a line of an iCalendar file', id="a list"),
         pytest.param("BEGIN:VCALENDAR\nEND:VCALENDAR\n", "line 1: has no events", id="no events"),
         pytest.param("BEGIN:VCALENDAR\nEND:VEVENT\n", "line 2: END:VEVENT ends nothing that began", id="end"),
         pytest.param("BEGIN:VCALENDAR\nBEGIN:VEVENT\n", "line 2: the file ends within VEVENT", id="cut off"),

@@ -99,7 +99,7 @@ WRONG: Any = kron
         (lambda: WRONG.Normal("mid", sigma="5m"), 'Invalid sigma "5m": must be None or a timedelta'),
         (lambda: WRONG.ConstraintRule(hours=[24]), "24 is not among 0-23"),
         (lambda: WRONG.ConstraintRule(hour=[9]), 'Invalid hour "[9]": did you mean hours?'),
-        (lambda: WRONG.ConstraintRule(dates="2026-02-30"), "is no day of the calendar"),
+        (lambda: WRONG.ConstraintRule(dates="2026-02-30"), "is not a day of the calendar"),
         (lambda: WRONG.ConstraintRule(calendars=["fair"]), 'unknown calendar "fair"'),
     ],
 )

@@ -217,7 +217,7 @@ def test_the_api_gives_the_output_and_says_why_there_is_none(service: tuple[http
     shown(client, started(client, "silent", "true"), "success</span>")
     document = client.get("/schedules/silent/output").json()
     assert document["note"] == (
-        "no output is kept here: it wrote none, was no process, is too old, "
+        "no output is kept here: it wrote none, was not a process, is too old, "
         "or ran on another host, where kron logs has it"
     )
     assert client.get("/schedules/nobody/output").status_code == 404

@@ -195,7 +195,9 @@ def parse_channels(value: object) -> Channels:
     channels = {}
     for name, each in document.items():
         if not isinstance(name, str) or not name.strip() or "://" in name or not name.isprintable():
-            problems.append(Problem(str(name), None, "is no name of a channel: use one line without ://"))
+            problems.append(
+                Problem(str(name), None, "is not the name of a channel: use one line without ://")
+            )
         elif (channel := _read_channel(name, each, problems)) is not None:
             channels[name] = channel
     if problems:

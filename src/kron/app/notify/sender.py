@@ -58,7 +58,7 @@ BACKOFF = Backoff(max_attempts=30, first_delay=timedelta(seconds=1), max_delay=t
 MAX_SENDING, MAX_OWN, MAX_OF_TARGET = 10, 5, 5
 # Notices that are read at once, and that may wait, of one owner: more are those of a flood.
 MAX_READ, MAX_WAITING = 1_000, 10_000
-GIVEN_UP = f"given up: more than {MAX_WAITING:,} of this owner waited"
+GIVEN_UP = f"given up: more than {MAX_WAITING:,} notifications of this owner were waiting"
 # After a turn of the outbox, or the composition of a message, the sender rests for several times as long, so
 # that it leaves the processor to the starts; the longest rest, in seconds.
 REST_FACTOR, MAX_REST_S = 4, 1.0

@@ -77,7 +77,7 @@ class WebhookSender:
         except OSError as cause:
             error = f"{shown} cannot be reached: {type(cause).__name__}: {cause}".removesuffix(": ")
         except ValueError:
-            return DeliveryResult(f"{shown} is no URL that can be requested")
+            return DeliveryResult(f"{shown} is not a URL that can be requested")
         else:
             self._client.release(connection, response)
             path = url.partition("://")[2].partition("/")[2]

@@ -32,7 +32,9 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
 OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this task.  [default: all]")]
 SomeTasks = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TASK]...", help="Run these and all behind them again.  [default: what failed]"),
+    typer.Argument(
+        metavar="[TASK]...", help="Tasks to run again, with all downstream tasks.  [default: the failed ones]"
+    ),
 ]
 Version = Annotated[
     int | None,
@@ -56,7 +58,7 @@ Last = Annotated[
     str, typer.Option("--to", metavar="TIME", help="End of the range; a slot on it is included.")
 ]
 Every = Annotated[str, typer.Option("--every", metavar="DURATION", help="Interval of the slots, e.g. 1h.")]
-MaxSlots = Annotated[int, typer.Option("--max", metavar="N", help="The most slots that are accepted.")]
+MaxSlots = Annotated[int, typer.Option("--max", metavar="N", help="Maximum number of slots in the range.")]
 Rate = Annotated[
     int | None,
     typer.Option(
@@ -100,7 +102,7 @@ def list_command(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> int:
-    """List the DAGs that have runs, with how many are in which state.
+    """List the DAGs that have runs, with the number of runs in each state.
 
     \b
     Examples:
@@ -269,7 +271,7 @@ def trigger_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Start a run of a DAG; one with the same logical date is returned instead of started again.
+    """Start a run of a DAG, or return the run that has the same logical date.
 
     \b
     Examples:
@@ -302,7 +304,7 @@ def catchup_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Start one run for each slot of a range; slots that ran already are left as they are.
+    """Start one run for each slot of a range, except for slots that have one already.
 
     An interrupted catch-up is continued by the same command.
 
@@ -325,7 +327,7 @@ def catchup_command(
     document = {"version": version, "input": input_of(input_)}
     created = dag_call(server, store, lambda client: _catch_up(client, dag, slots, document, rate))
     existing = len(slots) - created
-    line = f"{counted(len(slots), 'slot')}: {created} started, {existing} had run before"
+    line = f"{counted(len(slots), 'slot')}: {created} started, {existing} had a run before"
     counts = {"requested_slot_count": len(slots), "started": created, "existing": existing}
     return _answer(counts, partial(say, line), as_json=as_json)
 
@@ -394,7 +396,7 @@ def retry_command(
 def cancel_command(
     run: RunName, server: DagServer = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> int:
-    """Cancel a run: executing tasks are ended by their workers, no other one starts.
+    """Cancel a run: workers end its executing tasks, and no further task starts.
 
     \b
     Examples:

@@ -22,7 +22,10 @@ Kubeconfig = Annotated[
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Another context of the kubeconfig.")
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", help="Context of the kubeconfig.  [default: its current context]"
+    ),
 ]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Run the KronJobs of this namespace only.")
@@ -44,10 +47,12 @@ LeaseName = Annotated[
     ),
 ]
 LeaseSeconds = Annotated[
-    int, typer.Option("--lease-seconds", metavar="N", min=3, help="How long the Lease lasts unrenewed.")
+    int, typer.Option("--lease-seconds", metavar="N", min=3, help="Duration of the Lease, in seconds.")
 ]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where probes and metrics listen.")]
-Port = Annotated[int, typer.Option("--port", metavar="N", help="Their port; 0 takes a free one.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address of probes and metrics.")]
+Port = Annotated[
+    int, typer.Option("--port", metavar="N", help="Port of probes and metrics; 0 takes a free one.")
+]
 History = Annotated[
     str | None,
     typer.Option(

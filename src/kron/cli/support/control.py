@@ -139,7 +139,7 @@ class ControlClient:
 
     async def bulk(self, lines: bytes) -> Document:
         """Refuse: job files and `kron apply` are for many schedules at once."""
-        raise InputError("krond takes many jobs as job files, or by kron apply")
+        raise InputError("krond has no bulk load: use job files or kron apply")
 
     async def pause(
         self,

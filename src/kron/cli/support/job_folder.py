@@ -17,7 +17,7 @@ SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
 # The folder of the crontabs of users, below /var/spool/cron.
 SPOOL_FOLDER = "crontabs"
 NO_FILE = "is a pipe, a socket or a device, not a file"
-MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
+MOVED = "has jobs whose identity comes from the file's name: renaming it would change their decisions"
 
 
 def files_in(paths: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -88,7 +88,7 @@ def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
 
 
 class FileJobs(NamedTuple):
-    """The jobs of a file, whether an identity is made of the file's name, and the line of the n-th job."""
+    """The jobs of a file, whether an identity comes from the file's name, and the line of the n-th job."""
 
     jobs: list[Job]
     is_named: bool

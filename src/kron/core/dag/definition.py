@@ -49,7 +49,7 @@ class TaskPolicy:
 
     trigger_rule: TriggerRule = field(
         default=TriggerRule.ALL_SUCCESS,
-        metadata=row(choice(names_of(TriggerRule)), "when it runs, by the ends of its dependencies"),
+        metadata=row(choice(names_of(TriggerRule)), "when it runs, depending on how its dependencies ended"),
     )
     retries: int = field(
         default=0, metadata=row(whole_number(0, MAX_RETRIES), "how many times a failed attempt is retried")
@@ -71,7 +71,7 @@ class TaskPolicy:
     )
     branch: bool = field(
         default=False,
-        metadata=row(FLAG, "whether its result names those tasks after it that run; the others are skipped"),
+        metadata=row(FLAG, "whether its result names the downstream tasks to run; the others are skipped"),
     )
     result: ResultSource = field(
         default=ResultSource.NONE,

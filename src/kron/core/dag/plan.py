@@ -240,7 +240,7 @@ def _checked(definition: DagDefinition, spec: TaskSpec, end: TaskEnd) -> TaskEnd
         if not isinstance(name, str) or name not in definition.dependants[spec.task_id]
     ]
     if wrong:
-        error = f"its result names {json.dumps(wrong[0])[:100]}, which is no task after it"
+        error = f"its result names {json.dumps(wrong[0])[:100]}, which is not a downstream task"
         return end._replace(outcome=AttemptOutcome.FAILED, error=error, result=None)
     return end
 

@@ -170,7 +170,7 @@ class DagClaim(NamedTuple):
 
 
 class DagSummary(NamedTuple):
-    """One DAG that has runs, or is paused: how many of its runs are in which state."""
+    """One DAG that has runs, or is paused: the number of its runs in each state."""
 
     dag_id: str
     paused: int

@@ -64,7 +64,7 @@ def _parse_date(text: str, value: object) -> date:
         if _DATE.fullmatch(text.strip()):
             return date.fromisoformat(text.strip())
     except ValueError as cause:
-        raise invalid_value(value, f"{value} is no day of the calendar") from cause
+        raise invalid_value(value, f"{value} is not a day of the calendar") from cause
     raise invalid_value(value, f'{value} is not a day; write "2026-12-24" or "2026-12-24..2027-01-01"')
 
 

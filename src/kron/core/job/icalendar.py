@@ -75,7 +75,9 @@ def parse_icalendar(text: str) -> tuple[Days, ...]:
     """Return the days of all events, in order and without repetition."""
     properties = list(_unfolded(text))
     if not properties or (properties[0].name, properties[0].value.upper()) != ("BEGIN", "VCALENDAR"):
-        raise InvalidCalendarError(line=1, reason="is no iCalendar file; it begins with BEGIN:VCALENDAR")
+        raise InvalidCalendarError(
+            line=1, reason="is not an iCalendar file, which begins with BEGIN:VCALENDAR"
+        )
     events = list(_events(properties))
     if len(events) > MAX_EVENTS:
         reason = f"has {len(events):,} events; at most {MAX_EVENTS:,} are read"
@@ -98,7 +100,7 @@ def _unfolded(text: str) -> Iterator[_Property]:
     for number, parts in lines:
         found = _LINE.fullmatch("".join(parts))
         if found is None:
-            reason = f'"{cut(parts[0])}" is no line of an iCalendar file; it has the form NAME:VALUE'
+            reason = f'"{cut(parts[0])}" is not a line of an iCalendar file; it has the form NAME:VALUE'
             raise InvalidCalendarError(line=number, reason=reason)
         yield _Property(number, found[1].upper(), found[3].strip())
 
@@ -153,14 +155,14 @@ def _whole_day(line: _Property, event: _CalendarEvent) -> date:
     """Return a date; a time is allowed if it is midnight, as some programs write whole days."""
     found = _DAY.fullmatch(line.value)
     if found is None:
-        raise line.fault(f'{line.name} "{cut(line.value)}" is no day; write 20261224')
+        raise line.fault(f'{line.name} "{cut(line.value)}" is not a day; write 20261224')
     if found[4] not in (None, "000000"):
         reason = f"{event} has a time of day; a calendar has whole days (DTSTART;VALUE=DATE:20261224)"
         raise line.fault(reason)
     try:
         return date(int(found[1]), int(found[2]), int(found[3]))
     except ValueError:
-        raise line.fault(f"{line.name} {line.value} is no day of the calendar") from None
+        raise line.fault(f"{line.name} {line.value} is not a day of the calendar") from None
 
 
 def _length_of(event: _CalendarEvent, first: date) -> timedelta:
@@ -175,7 +177,7 @@ def _length_of(event: _CalendarEvent, first: date) -> timedelta:
     elif duration is not None:
         found = _DURATION.fullmatch(duration.value.removeprefix("+"))
         if found is None:
-            raise duration.fault(f'DURATION "{cut(duration.value)}" is no number of days; write P1D')
+            raise duration.fault(f'DURATION "{cut(duration.value)}" is not a number of days; write P1D')
         days = int(found[1] or 0) * 7 + int(found[2] or 0)
     if not 1 <= days <= MAX_DAYS:
         raise event.begin.fault(f"{event} takes {days} days; 1 to {MAX_DAYS} are allowed")

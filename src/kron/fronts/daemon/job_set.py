@@ -91,7 +91,7 @@ def _definition_of(job: Job, file: str, channels: Collection[str]) -> JobDefinit
     for name in () if job.notify is None else job.notify.channels():
         if name not in channels:
             known = suggestion(name, sorted(channels)) if channels else "krond --settings names them"
-            raise LookupError(f'notifies "{name}", which is no channel: {known}')
+            raise LookupError(f'notifies "{name}", which is not a channel: {known}')
     settings = read_launcher(job.launcher)
     return JobDefinition(job, launcher_text_of(settings), launcher_kind_of(settings), None, file)
 

@@ -78,7 +78,7 @@ class PagesProcess:
             finally:
                 if process.returncode is None and process.stdin is not None:
                     process.stdin.close()
-            _log.error("the process of the pages ended with %d; it is started again", code)
+            _log.error("the process that serves the pages ended with exit code %d; restarting it", code)
             await asyncio.sleep(RESTART_S)
 
 

@@ -73,7 +73,7 @@ def app_of(
     )
     app = FastAPI(
         title="Kron",
-        summary="Schedules that say why.",
+        summary="Schedules over HTTP, with an explanation of every outcome.",
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,

@@ -72,7 +72,7 @@ class _Batch:
         self.lines += 1
         self._bytes += size
         if isinstance(spec, ScheduleSpec) and spec.job.identity in self._specs:
-            problem = Problem("schedule_id", spec.job.identity, "stands in the same batch twice")
+            problem = Problem("schedule_id", spec.job.identity, "appears twice in the same batch")
             spec = InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
         if isinstance(spec, ScheduleSpec):
             self._specs[spec.job.identity] = number, spec

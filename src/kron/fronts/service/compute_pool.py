@@ -52,7 +52,7 @@ class ComputePool:
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `work`, or raise OverloadedError if the caller's queue is full."""
         if self._waiting[current_caller().name] >= self._max_waiting:
-            raise OverloadedError(f"{self._max_waiting} answers of this caller are being computed already")
+            raise OverloadedError(f"{self._max_waiting} requests of this caller are being computed already")
         return await self.run_always(work, *args, **kwargs)
 
     async def run_always(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -55,7 +55,7 @@ class TenantDags:
         return await self.store.runs(dag_id=dag_id, status=status, before=before, limit=limit)
 
     async def summaries(self, *, after: str, limit: int) -> list[DagSummary]:
-        """Return the caller's DAGs by name, with how many of their runs are in which state."""
+        """Return the caller's DAGs by name, with the number of their runs in each state."""
         names = await self._registrar.workflows.names(after=after, limit=limit)
         return [await self.store.summary(name) for name in names]
 

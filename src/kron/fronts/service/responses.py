@@ -386,7 +386,7 @@ class StartReceipt(TypedDict):
 
 
 class DagSummaryView(TypedDict):
-    """A DAG: how many of its runs are in which state, and the latest logical date."""
+    """A DAG: the number of its runs in each state, and the latest logical date."""
 
     dag_id: str
     paused: bool

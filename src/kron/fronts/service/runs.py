@@ -43,8 +43,8 @@ KEY = re.compile("[0-9a-f]{64}")
 MAX_LOOKED = 100
 # Of an attempt whose process left no files here.
 NO_OUTPUT = (
-    "no output is kept here: it wrote none, was no process, is too old, or ran on another host, where kron "
-    "logs has it"
+    "no output is kept here: it wrote none, was not a process, is too old, or ran on another host, where "
+    "kron logs has it"
 )
 
 

@@ -354,7 +354,7 @@ def _document_of(response: Response) -> Document:
     except ValueError as cause:
         raise ApiUnavailableError("the response of the API server is not JSON") from cause
     if not isinstance(document, dict):
-        raise ApiUnavailableError("the API server answers with something that is no object")
+        raise ApiUnavailableError("the API server's answer is not a JSON object")
     return document
 
 

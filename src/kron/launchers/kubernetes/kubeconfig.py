@@ -76,7 +76,7 @@ def _read(path: Path) -> Entry:
     if document is None:
         return {}  # an empty file, as `kubectl config` leaves
     if not isinstance(document, Mapping):
-        raise Kubeconfig(str(path)).invalid("it is no mapping")
+        raise Kubeconfig(str(path)).invalid("it is not a mapping")
     return document
 
 

@@ -69,7 +69,7 @@ TRIM_S, GROUP_POLL_S = 0.25, 0.05
 POLL_S = 0.2
 # How many processes are requested and have not started yet; the others can still be ended without one.
 MAX_STARTING = 1_024
-LOST = "its exit status was lost with its owner"
+LOST = "its exit status was lost with its worker"
 NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
 
 

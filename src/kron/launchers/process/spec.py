@@ -40,7 +40,7 @@ HOST_ONLY = {
 }
 # The fields that say what a process does, and as whom.
 WORK = ("command", "env", "cwd", "stdin", "stdin_text", *HOST_ONLY)
-ONLY_KROND = "is for krond: no other worker runs processes with it"
+ONLY_KROND = "is supported by krond only"
 # Variables with this prefix are for schedules: Kron neither sets nor reads them.
 FREE_PREFIX = "KRON_VAR_"
 NO_VARIABLE = (

@@ -126,7 +126,7 @@ def _add_reads(router: APIRouter, dags: TenantDags, most: int) -> None:
         limit: Annotated[int, up_to(most), Query(ge=1, le=most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Any:
-        """List the DAGs by name, with how many of their runs are in which state."""
+        """List the DAGs by name, with the number of their runs in each state."""
         summaries = await dags.summaries(after=cursor or "", limit=limit)
         following = summaries[-1].dag_id if len(summaries) == limit else None
         return {"dags": [summary_view(each) for each in summaries], "cursor": following}
@@ -159,7 +159,7 @@ def _add_reads(router: APIRouter, dags: TenantDags, most: int) -> None:
 def _add_changes(router: APIRouter, dags: TenantDags) -> None:
     @router.post("/dag-runs/{run_id}/cancel", response_model=model_of(DagStateView))
     async def cancel(run_id: str) -> Any:
-        """Cancel a run: executing tasks are ended by their workers, no other one starts."""
+        """Cancel a run: workers end its executing tasks, and no further task starts."""
         await dags.cancel(run_id)
         return state_view(await dags.orchestrator.state(run_id))
 
