@@ -21,7 +21,7 @@ from kron.fronts.daemon.place import StateFolder, default_config, default_place
 from kron.fronts.daemon.settings import read_notify_options, secrets_of
 
 USAGE = """\
-krond runs the jobs of job files on this host: at their times, once, with their output kept.
+krond runs the jobs of job files on this host: each period once, at its time, with its output kept.
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
 `kron status`, `kron runs`, `kron why` and `kron logs` query it; `krond install --help` explains its unit.
 """

@@ -126,7 +126,7 @@ def test_a_suggestion_a_drain_and_a_counterfactual_are_reached_by_the_keyboard(
     browser.open(url(demo, "/ui/workers"))
     enter(browser, "Drain .*")
     enter(browser, "Drain")
-    browser.wait_for_text("drain asked")
+    browser.wait_for_text("drain requested")
     enter(browser, "Resume .*")
     browser.wait_for_text("active")
 

@@ -73,7 +73,7 @@ def conform_command(
 ) -> int:
     """Check a trace against the axioms of correct scheduling.
 
-    It reports which party violated one first.
+    The report names the first violation, and the party to blame.
     A trace of any length is read line by line. Exit code 0: it conforms; 1: an axiom is violated; 2: the
     trace cannot be read.
 

@@ -67,7 +67,7 @@ def worker_command(
     name: WorkerName = None,
     store: StoreUrl = None,
 ) -> int:
-    """Execute the tasks of a store until SIGTERM or Ctrl-C; several workers share them.
+    """Execute the DAG tasks of a store until SIGTERM or Ctrl-C; several workers share them.
 
     It logs to standard error, as KRON_LOG_LEVEL and KRON_LOG_FORMAT say.
 

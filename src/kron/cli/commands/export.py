@@ -42,7 +42,7 @@ def export_command(
 ) -> int:
     """Write schedules as a job file, which `kron apply` finds unchanged.
 
-    Secrets of launchers are hidden; applying the file keeps them. A pause is no part of a definition.
+    Secrets of launchers are hidden; applying the file keeps them. A pause is not part of a definition.
 
     \b
     Examples:

@@ -66,7 +66,7 @@ LogFormat = Annotated[
     typer.Option(
         "--log-format",
         metavar="FORMAT",
-        help="console, json or journal.",
+        help="Log format: console, json or journal.",
         parser=one_of("format", LOG_FORMATS),
     ),
 ]
@@ -75,7 +75,7 @@ LogLevel = Annotated[
     typer.Option(
         "--log-level",
         metavar="LEVEL",
-        help="debug, info, warning or error.",
+        help="Log level: debug, info, warning or error.",
         parser=one_of("level", LOG_LEVELS),
     ),
 ]
@@ -107,8 +107,9 @@ def operator_command(
 ) -> int:
     """Run the KronJobs of a Kubernetes cluster.
 
-    It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease one works; the others wait.
-    With --dry-run no cluster is used. With --history every outcome is also copied to a store.
+    It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease, one is the leader and the
+    others stand by. With --dry-run no cluster is used. With --history every outcome is also copied to a
+    store.
 
     \b
     Examples:

@@ -37,10 +37,11 @@ def prune_command(
     namespace: Namespace = None,
     as_json: AsJson = False,
 ) -> int:
-    """Remove old history of a namespace, by default of the service's schedules.
+    """Remove old history from a store.
 
-    Workers do so once a day by default.
-    Open runs, the last runs of each schedule and its newest outcome stay. Workers may run at the same time.
+    It is that of the service's schedules, unless --namespace names another one. Workers do the same once a
+    day. Open runs, the last runs of each schedule and its newest outcome stay. Workers may run at the same
+    time.
 
     \b
     Examples:

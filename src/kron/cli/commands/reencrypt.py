@@ -22,9 +22,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be enc
 def reencrypt_command(
     store: StoreUrl = None, config: Config = None, dry_run: DryRun = False, as_json: AsJson = False
 ) -> int:
-    """Encrypt the secrets of launchers and notifications with the first of the keys.
+    """Encrypt the secrets of launchers and notifications with the first key of secret_keys.
 
-    They may have another key now, or none.
+    They may be encrypted with another key now, or not at all.
 
     Services and workers may run at the same time, with the same keys.
 

@@ -101,7 +101,7 @@ def runs_command(
 ) -> int:
     """List runs, the latest first, or show one period.
 
-    Of a period all runs are shown, manual ones included, with all fields and their earlier attempts.
+    For one period, all its runs are shown with all fields and their earlier attempts, manual ones included.
 
     \b
     Examples:

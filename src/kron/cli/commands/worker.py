@@ -12,8 +12,8 @@ def worker_command(store: StoreUrl = None, config: Config = None) -> int:
     """Run the schedules of a store, without the API.
 
     It runs until SIGTERM or Ctrl-C.
-    Of several workers on one store one works; the others wait and take over when it stops or dies.
-    With KRON_WORKERS=shared, on PostgreSQL, all of them work.
+    Of several workers on one store, one runs all schedules; the others stand by, and take over when it stops
+    or crashes. With KRON_WORKERS=shared, on PostgreSQL, they share the schedules.
 
     \b
     Examples:
