@@ -11,6 +11,7 @@ TERMS = (
     "period", "nominal time", "window", "chosen time", "fire time", "outcome", "run", "attempt", "lease",
     "shard", "worker", "namespace", "epoch", "cursor", "revision", "fencing token", "idempotency key",
     "catch-up", "overlap", "backfill", "tenant", "launcher", "executor", "next start", "data interval",
+    "certificate", "incident", "orphan", "retention", "lookahead", "take-over", "drain",
     "phase", "dag", "dag run", "logical date", "pool", "kronjob",
 )  # fmt: skip
 SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=\n\n#|\Z)", re.MULTILINE | re.DOTALL)

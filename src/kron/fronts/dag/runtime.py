@@ -62,13 +62,6 @@ class DagRuntime:
         self.worker.functions.update(dag.functions)
         return await put_next(self.orchestrator, self.workflows, dag.dag_id, dag.document)
 
-    async def run_all(self) -> None:
-        """Execute tasks until every run has ended."""
-        await self.worker.run(until=self._is_over)
-
-    async def _is_over(self) -> bool:
-        return not any([await self.store.runs(status=status, limit=1) for status in ("queued", "running")])
-
     async def run_to_end(self, run_id: str) -> str:
         """Execute tasks until one run has ended, and return its status."""
 
