@@ -108,8 +108,7 @@ def operator_command(
     """Run the KronJobs of a Kubernetes cluster.
 
     It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease, one is the leader and the
-    others stand by. With --dry-run no cluster is used. With --history every outcome is also copied to a
-    store.
+    others stand by. With --dry-run no cluster is used. With --history, outcomes are also copied to a store.
 
     \b
     Examples:
