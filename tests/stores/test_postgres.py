@@ -20,7 +20,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.step import Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.migration import Migration, steps_of
-from kron.stores.postgres.connection import rows_of
+from kron.stores.postgres.connection import CHECK_AFTER_S, rows_of
 from kron.stores.postgres.schema import PostgresSchema, address_of
 from kron.stores.postgres.store import SQL, PostgresStore
 from kron.stores.postgres.watch import PostgresWatch
@@ -41,6 +41,7 @@ from tests.postgres import Server, running
 from tests.waiting import retried, until
 
 TTL, MARGIN = 30_000, 2_000
+OTHERS = " FROM pg_stat_activity WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
 Open = Callable[..., PostgresStore]
 
 
@@ -422,16 +423,16 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rest_s", [0.0, 2 * CHECK_AFTER_S], ids=["just used", "after a rest"])
 async def test_a_cut_connection_is_replaced(
-    store: PostgresStore, postgres: Server, postgres_url: str
+    store: PostgresStore, postgres: Server, postgres_url: str, rest_s: float
 ) -> None:
     ownership = await store.acquire(SPACE, "a")
     (job,) = await stored(store, a_job())
     for number in range(3):
-        postgres.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
-        )
+        await asyncio.sleep(rest_s)
+        postgres.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+        await until(lambda: postgres.execute(f"SELECT pid {OTHERS}") == [])
         job = job._replace(revision=1 + number)
         assert await store.settle(ownership, [a_change(job)], now=NOW) == CLEAN
 

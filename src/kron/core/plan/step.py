@@ -1,9 +1,10 @@
 """One job's step in a wake: its state, the changes made to it, and the resulting `Change`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import Enum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -162,6 +163,9 @@ class WriteScope(Enum):
     END = frozenset({"revision", "failures", "last_success_at"})
     EDIT = frozenset({"definition", "epoch", "edited_at", "born_at", "revision", "cursor"})
 
+    # That of an enum is computed in Python code, and stores group the changes of a burst by scope.
+    __hash__ = object.__hash__
+
 
 class Cohort(NamedTuple):
     """Jobs of one definition that start the same period together: the part their changes share.
@@ -221,6 +225,14 @@ class Change:
     incidents: Sequence[IncidentRecord] = ()
     closed: Sequence[IncidentRecord] = ()
     notices: Sequence[NoticeRecord] = ()
+
+
+_rest_of = attrgetter(*(item.name for item in fields(Change) if item.name != "job"))
+
+
+def with_job(change: Change, job: JobRecord) -> Change:
+    """Return a change of another job that is the same otherwise: a quarter of the time of `replace`."""
+    return Change(job, *_rest_of(change))
 
 
 class WriteResult(NamedTuple):

@@ -5,7 +5,7 @@ new expression from the last start on, and a retry waits for the new delay.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kron.core.job.outcome import Outcome, Reason
@@ -18,10 +18,11 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
     getter,
+    positions,
     request_key_of,
 )
 from kron.core.plan.registration import create, edit, look_ahead
-from kron.core.plan.step import NO_RANGES, NO_RUNS, Change, JobState, WriteScope, retry_at
+from kron.core.plan.step import NO_RANGES, NO_RUNS, Change, JobState, WriteScope, retry_at, with_job
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.restore import fault_of
 from kron.core.task.task import TaskConfig, definition_for, is_waiting_for_retry
@@ -57,6 +58,7 @@ UNRESOLVED: Resolved = (Standing.NEW, None)
 # The fields of a job's record that many jobs share, and those that an ordinary edit does not write.
 _FIELDS = JobRecord._fields
 _shared = getter(_FIELDS, [name for name in _FIELDS if name not in {"identity", "number"}])
+_IDENTITY, _NUMBER = positions(_FIELDS, ("identity", "number"))
 _unedited = getter(_FIELDS, [name for name in _FIELDS if name not in WriteScope.EDIT.value])
 
 
@@ -97,8 +99,9 @@ def _reused(state: JobState, definition: str, reusable: Reusable) -> Resolved | 
     standing, change = resolved = reusable.get((_shared(state.job), definition), UNRESOLVED)
     if change is None:
         return None if resolved is UNRESOLVED else resolved
-    after = change.job._replace(identity=state.job.identity, number=state.job.number)
-    return standing, replace(change, job=after)
+    after = list(change.job)
+    after[_IDENTITY], after[_NUMBER] = state.job.identity, state.job.number
+    return standing, with_job(change, tuple.__new__(JobRecord, after))
 
 
 def _is_reusable(state: JobState, change: Change | None) -> bool:

@@ -1,9 +1,11 @@
-"""Connections to PostgreSQL: opened at the first use, checked before each use, replaced when broken."""
+"""Connections to PostgreSQL: opened at the first use, checked after a rest, replaced when broken."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from psycopg_pool import AsyncConnectionPool
 
@@ -23,6 +25,8 @@ SET idle_in_transaction_session_timeout = {frozen_ms}
 # A worker that freezes inside a transaction must not block a takeover: its locks end with its lease, and at
 # most after this time. A worker that is merely slow is not affected.
 MAX_FROZEN_MS = 10_000
+# A connection used within this time is checked by a round trip only if the server has sent something.
+CHECK_AFTER_S = 1.0
 
 Configure = Callable[[Connection], Awaitable[None]]
 
@@ -37,6 +41,7 @@ class PostgresPool:
         self._configure = configure
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
+        self._used_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -45,6 +50,7 @@ class PostgresPool:
             pool = self._pool or await self._open()
             async with pool.connection() as connection:
                 yield connection
+                self._used_at[connection] = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -63,13 +69,27 @@ class PostgresPool:
                     max_size=self._sizes[1],
                     open=False,
                     configure=self._configure,
-                    check=AsyncConnectionPool.check_connection,
+                    check=self._check,
                     timeout=CONNECT_S,
                     reconnect_timeout=CONNECT_S,
                 )
                 await pool.open()
                 self._pool = pool
             return self._pool
+
+    async def _check(self, connection: Connection) -> None:
+        """Raise if a connection is broken: the pool replaces it."""
+        used_at = self._used_at.get(connection)
+        rested = used_at is None or asyncio.get_running_loop().time() - used_at >= CHECK_AFTER_S
+        if rested or _has_input(connection):
+            await AsyncConnectionPool.check_connection(connection)
+
+
+def _has_input(connection: Connection) -> bool:
+    """Return whether the server has sent something unasked, as it does when it ends a connection."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def configuring(ttl_ms: int) -> Callable[[Connection], Awaitable[None]]:
