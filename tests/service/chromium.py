@@ -130,7 +130,11 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         # Colours that are still changing are no colours of a theme.
         motion = {"name": "prefers-reduced-motion", "value": "reduce"}
-        self._call("Emulation.setEmulatedMedia", {"features": [scheme, motion]})
+        self._call("Emulation.setEmulatedMedia", {"media": "", "features": [scheme, motion]})
+
+    def on_paper(self) -> None:
+        """Show pages as they are printed, until `show` is called again."""
+        self._call("Emulation.setEmulatedMedia", {"media": "print"})
 
     def zone(self, key: str) -> None:
         """Move the viewer to a time zone; an empty one is that of the host."""

@@ -15,7 +15,7 @@ from kron.fronts.service.web.render import assets
 from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture, size_of
 from tests.service.chromium import Chromium, chromium
 from tests.service.server import serving
-from tests.service.web.test_pages import HOSTILE, YEARLY
+from tests.service.web.test_pages import HOSTILE, WORK, YEARLY
 from tests.waiting import wait_for
 
 # Frames of several widths; the title has the width of the page in each of them.
@@ -113,6 +113,34 @@ def test_a_page_has_a_light_and_a_dark_face(
 )
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
     check_width(demo, tmp_path, path)
+
+
+def test_no_word_of_a_description_or_an_error_is_wider_than_a_phone(tab: Chromium, tmp_path: Path) -> None:
+    word = "x" * 490
+    with serving(tmp_path, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, _):
+        launcher = {"kind": "process", "command": ["/bin/sh", "-c", f"echo {word}; exit 1"]}
+        document = {**YEARLY, "schedule_id": "long", "description": word, "launcher": launcher}
+        document = {name: value for name, value in document.items() if name not in WORK}
+        assert client.post("/schedules/upsert", json=document).status_code == 200
+        key = client.post("/schedules/long/run", json={}).json()["idempotency_key"]
+        wait_for(lambda: client.get("/schedules/long/runs").json()["runs"][0]["status"] == "FAILED")
+        tab.show(width=390)
+        for path in ("/ui/schedule?id=long", f"/ui/run?key={key}", "/ui/now", "/ui/runs", "/ui/audit"):
+            tab.open(address(client, path))
+            assert tab.js("document.documentElement.scrollWidth") == 390, path
+        tab.show()
+
+
+def test_a_printed_page_has_what_is_read_and_nothing_that_is_clicked(
+    demo: httpx.Client, tab: Chromium
+) -> None:
+    tab.on_paper()
+    for path, read in (("/ui/now", "demo/heartbeat"), ("/ui/schedule?id=demo%2Fbackup", "Every hour")):
+        tab.open(address(demo, path))
+        assert read in tab.text
+        for clicked in ("Playground", "Run now", "Live", "Schedule's zone"):
+            assert clicked not in tab.text, (path, clicked)
+    tab.show()
 
 
 def check_width(client: httpx.Client, folder: Path, path: str) -> None:

@@ -71,6 +71,19 @@ async def test_two_tenants_see_their_own_lanes_and_problems() -> None:
     await store.close()
 
 
+async def test_windows_are_in_the_legend_where_they_are_drawn(registrar: Registrar) -> None:
+    await registrar.upsert_schedule(a_schedule("exact"))
+    assert not (await now_of(registrar)).timeline.has_windows
+    await registrar.upsert_schedule(
+        a_schedule("wide", cron_expr="0 * * * *", window={"mode": "after", "duration": "20m"})
+    )
+    page = await now_of(registrar)
+    assert page.timeline.has_windows
+    known = {"at": "", "tag": "", "now": "2026-06-01T12:00:00Z", "may_run": True, "may_write": True}
+    legend = render("now.html", it=page, zooms=list(Zoom), **known).partition('class="legend"')[2]
+    assert "</svg>window</li>" in legend
+
+
 async def test_a_fleet_is_narrowed_to_a_tag(registrar: Registrar) -> None:
     for number in range(30):
         await registrar.upsert_schedule(a_schedule(f"job{number:02}", tags=[f"team{number % 3}"]))

@@ -63,9 +63,9 @@ def _wall_text(wall: datetime, year: int) -> str:
 
 def away(milliseconds: int) -> str:
     """Format a relative time: `in 5 min`, `2 h 10 min ago`, `now`."""
-    text = _in_units(abs(milliseconds))
-    if text == "0 s":
+    if abs(milliseconds) < SECOND:
         return "now"
+    text = _in_units(abs(milliseconds))
     return f"in {text}" if milliseconds > 0 else f"{text} ago"
 
 

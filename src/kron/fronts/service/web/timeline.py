@@ -305,6 +305,11 @@ class FleetTimeline(NamedTuple):
     columns: int
     is_grouped: bool = False
 
+    @property
+    def has_windows(self) -> bool:
+        """Say whether a window is drawn, which the legend then explains."""
+        return any(each.look == "window" for lane in self.lanes for each in lane.stretches)
+
 
 class _Mark(NamedTuple):
     at: int

@@ -1,6 +1,6 @@
 // Refreshes a page: when the service says that something has changed, or every few seconds where it cannot, it
 // fetches the page again and replaces its live parts.
-// A part with the keyboard focus or a selection is kept. Without this script pages work, but do not refresh.
+// A part with the keyboard focus or a selection is kept, but for an output, which grows. Without this script pages work, but do not refresh.
 "use strict";
 
 (() => {
@@ -18,31 +18,48 @@
     return selected || (part !== document.activeElement && part.contains(document.activeElement));
   };
 
-  // The output of a running process stays at its end, unless the viewer has scrolled up.
-  const keepPlace = (part, other) => {
-    const old = part.querySelector("pre.output");
-    if (!old) return;
-    const isAtEnd = old.scrollTop + old.clientHeight >= old.scrollHeight - 8;
-    const top = old.scrollTop;
-    requestAnimationFrame(() => {
-      const fresh = other.querySelector("pre.output");
-      if (fresh) fresh.scrollTop = isAtEnd ? fresh.scrollHeight : top;
-    });
-  };
-  // Details are known by their summary and the time of their row: others may come before them.
-  const statesOf = (part) => {
+  // Elements of a part by name; of those with one name the first, the second and so on.
+  const named = (part, selector, nameOf) => {
     const seen = new Map();
-    return [...part.querySelectorAll("details")].map((details) => {
-      const time = details.closest("tr, li")?.querySelector("time")?.dateTime ?? "";
-      const name = `${time} ${details.querySelector("summary")?.textContent}`;
+    return [...part.querySelectorAll(selector)].map((each) => {
+      const name = nameOf(each);
       const times = (seen.get(name) ?? 0) + 1;
       seen.set(name, times);
-      return [`${name} ${times}`, details];
+      return [`${name} ${times}`, each];
     });
   };
+  const summaryOf = (details) => details?.querySelector("summary")?.textContent ?? "";
+  // Details are known by their summary and the time of their row: others may come before them.
+  const detailsOf = (part) => named(part, "details", (each) => `${each.closest("tr, li")?.querySelector("time")?.dateTime ?? ""} ${summaryOf(each)}`);
   const keepOpen = (part, other) => {
-    const opened = new Map(statesOf(part).map(([key, details]) => [key, details.open]));
-    for (const [key, details] of statesOf(other)) details.open = opened.get(key) ?? details.open;
+    const opened = new Map(detailsOf(part).map(([key, details]) => [key, details.open]));
+    for (const [key, details] of detailsOf(other)) details.open = opened.get(key) ?? details.open;
+  };
+  // What scrolls by itself stays where the viewer has left it. The output of a running process stays at its end,
+  // unless the viewer has scrolled up.
+  const scrolledOf = (part) => named(part, "pre, .sideways, .graph, .scroll", (each) => `${each.className} ${each.getAttribute("aria-label") ?? summaryOf(each.closest("details"))}`);
+  const isAtEnd = (each) => each.matches(".output") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8;
+  const placeOf = (each) => ({ left: each.scrollLeft, top: isAtEnd(each) ? Infinity : each.scrollTop });
+  const AT_END = { left: 0, top: Infinity };
+  const putAt = (each, { left, top }) => {
+    each.scrollLeft = left;
+    each.scrollTop = top === Infinity ? each.scrollHeight : top;
+  };
+  const placesOf = (part) => new Map(scrolledOf(part).map(([key, each]) => [key, placeOf(each)]));
+  const putBack = (part, places) => {
+    for (const [key, each] of scrolledOf(part)) {
+      const place = places.get(key) ?? (part.dataset.tail === "yes" && each.matches(".output") ? AT_END : null);
+      if (place) putAt(each, place);
+    }
+  };
+  // An output with the keyboard focus, which scrolls it, grows in its place.
+  const growOutput = (part, other) => {
+    const old = document.activeElement, fresh = other.querySelector("pre.output");
+    if (!fresh || !old.matches("pre.output") || !document.getSelection().isCollapsed) return;
+    const place = placeOf(old);
+    old.replaceChildren(...document.adoptNode(fresh).childNodes);
+    putAt(old, place);
+    part.dataset.tail = other.dataset.tail;
   };
   const isTailing = () => Boolean(document.querySelector('[data-tail="yes"]'));
   for (const tail of document.querySelectorAll('[data-tail="yes"] pre.output')) tail.scrollTop = tail.scrollHeight;
@@ -56,10 +73,15 @@
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
-      if (!other || isInUse(part)) continue;
-      keepPlace(part, other);
+      if (!other) continue;
+      if (isInUse(part)) {
+        growOutput(part, other);
+        continue;
+      }
+      const places = placesOf(part);
       keepOpen(part, other);
       part.replaceWith(document.adoptNode(other));
+      putBack(other, places);
     }
     document.dispatchEvent(new Event("kron-refreshed"));
     times += 1;
