@@ -1,6 +1,5 @@
 """Counting occurrences without listing them: ten years of seconds cost as little as one day."""
 
-from bisect import bisect_left
 from itertools import pairwise
 
 from kron.core.cron.expression import Expression
@@ -9,7 +8,7 @@ from kron.core.cron.timeline import Stretch, timeline_of
 from kron.core.cron.walk import Plan
 from kron.core.time.instant import DAY, EpochSeconds
 
-HOUR = 3600
+HOUR, MINUTE = 3600, 60
 # After this many years from the first day of any year, dates fall on the same weekdays again.
 CYCLE_YEARS, ANY_DAY = 28, 0
 # More than the calendar has in any zone: no year of any zone has more than eight stretches.
@@ -38,16 +37,15 @@ def smallest_gap(expression: Expression) -> int | None:
 class _Times:
     """The wall times of one expression, counted by the day."""
 
-    __slots__ = ("_days", "_hours", "_inside", "_per_day")
+    __slots__ = ("_days", "_hours", "_minutes", "_per_day", "_per_hour", "_per_minute", "_seconds")
 
     def __init__(self, expression: Expression) -> None:
-        seconds = tuple(bits_of(expression.second.mask))
         self._days = expression.days
-        self._hours = expression.hour.mask
-        self._inside = [
-            60 * minute + second for minute in bits_of(expression.minute.mask) for second in seconds
-        ]
-        self._per_day = self._hours.bit_count() * len(self._inside)
+        self._hours, self._minutes = expression.hour.mask, expression.minute.mask
+        self._seconds = expression.second.mask
+        self._per_minute = self._seconds.bit_count()
+        self._per_hour = self._minutes.bit_count() * self._per_minute
+        self._per_day = self._hours.bit_count() * self._per_hour
 
     def within(self, stretch: Stretch, start: EpochSeconds, end: EpochSeconds) -> int:
         """Return the number of matches in a part of a stretch; one at the end of a gap has one or none."""
@@ -69,11 +67,13 @@ class _Times:
 
     def _before(self, second: int) -> int:
         """Return the number of matching times of a day before a second of it."""
-        hour = second // HOUR
-        full = (self._hours & (1 << hour) - 1).bit_count() * len(self._inside)
+        hour, minute, second = second // HOUR, second // MINUTE % 60, second % MINUTE
+        total = _count_below(self._hours, hour) * self._per_hour
         if self._hours >> hour & 1:
-            full += bisect_left(self._inside, second - hour * HOUR)
-        return full
+            total += _count_below(self._minutes, minute) * self._per_minute
+            if self._minutes >> minute & 1:
+                total += _count_below(self._seconds, second)
+        return total
 
     def _matching_days(self, first: int, end: int) -> int:
         """Return the number of matching days in `[first, end)`, counted by year."""
@@ -91,7 +91,8 @@ class _Times:
     def smallest_gap(self) -> int | None:
         """Return the least distance of two times: within an hour, between hours, or over midnight."""
         hours = list(bits_of(self._hours))
-        inside = self._inside
+        seconds = tuple(bits_of(self._seconds))
+        inside = [MINUTE * minute + second for minute in bits_of(self._minutes) for second in seconds]
         gaps = [later - earlier for earlier, later in pairwise(inside)]
         gaps += [(b - a) * HOUR - inside[-1] + inside[0] for a, b in pairwise(hours)]
         if self._has_neighbours():
@@ -111,3 +112,8 @@ class _Times:
             ended = bool(year.mask >> year.end - year.start - 1 & 1)
             first = year.end
         return False
+
+
+def _count_below(mask: int, bit: int) -> int:
+    """Return the number of bits that are set below one."""
+    return (mask & (1 << bit) - 1).bit_count()

@@ -30,13 +30,15 @@ def plan_backlog(step: JobStep) -> None:
     _drop_late(step, last)
     _drop_coalesced(step, last)
     limit = MAX_PLANNED_PER_WAKE if replay is None else step.limits.replayed_per_wake
+    cursor = step.job.cursor
     for number, nominal_time in enumerate(step.segment.times_until(last)):
         if number == limit:
             step.more = True
             step.newer = replay is None
             break
         _plan_period(step, nominal_time, missed)
-        step.job = step.job._replace(cursor=nominal_time)
+        cursor = nominal_time
+    step.job = step.job._replace(cursor=cursor)
     _judge_missed(step, missed, newer)
     if replay is not None and not step.more:
         # Periods after the replay's range are planned in a wake that follows at once.

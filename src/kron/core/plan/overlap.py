@@ -42,9 +42,11 @@ def _line(step: JobStep) -> list[RunRecord]:
     """Return the due periods that may start, in order; late ones are settled, and manual runs started."""
     line = []
     pending = [run for run in step.runs.values() if run.status is RunStatus.PENDING]
-    due = [run for run in pending if stage_of(run.fire_time, step.now) is not Stage.EARLY]
-    for run in sorted(due, key=lambda run: (run.fire_time, run.nominal_time)):
-        if stage_of(run.fire_time, step.now, deadline_s=_deadline_of(step, run)) is Stage.LATE:
+    for run in sorted(pending, key=lambda run: (run.fire_time, run.nominal_time)):
+        stage = stage_of(run.fire_time, step.now, deadline_s=_deadline_of(step, run))
+        if stage is Stage.EARLY:
+            break
+        if stage is Stage.LATE:
             step.settle(run, SETTLED[Stage.LATE])
         elif run.reason in REQUESTED:
             step.start(run)
