@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from kron.core.cron.count import count_between
 from kron.core.cron.dialect import needs_identity
@@ -37,7 +37,7 @@ How = tuple[Window, SeedStrategy, str, Constraints, Policy]
 SHARED_IDENTITY = "*"
 
 
-P = ParamSpec("P")
+Rest = TypeVarTuple("Rest")
 Value = TypeVar("Value")
 Text = TypeVar("Text", bound="str | None")
 Key = TypeVar("Key", bound=Hashable)
@@ -94,7 +94,7 @@ class LongTexts(Generic[Value]):
 
 def cached_by_text(
     most: int, most_long: int = MAX_LONG
-) -> Callable[[Callable[Concatenate[Text, P], Value]], Callable[Concatenate[Text, P], Value]]:
+) -> Callable[[Callable[[Text, *Rest], Value]], Callable[[Text, *Rest], Value]]:
     """Return a decorator that caches a function of a text: `most` short texts, and long ones by their length.
 
     Further arguments belong to the key, and have to be hashable and small.
@@ -108,20 +108,19 @@ def cached_by_text(
 
 def cached_by_length(
     most: int, length: Callable[[Key], int], most_long: int = MAX_LONG
-) -> Callable[[Callable[Concatenate[Key, P], Value]], Callable[Concatenate[Key, P], Value]]:
+) -> Callable[[Callable[[Key, *Rest], Value]], Callable[[Key, *Rest], Value]]:
     """Return a decorator as `cached_by_text`, of a function of a value whose texts have a length."""
 
-    def decorated(function: Callable[Concatenate[Key, P], Value]) -> Callable[Concatenate[Key, P], Value]:
+    def decorated(function: Callable[[Key, *Rest], Value]) -> Callable[[Key, *Rest], Value]:
         short = lru_cache(maxsize=most)(function)
         long = LongTexts[Value](most_long)
 
         @wraps(function)
-        def cached(value: Key, /, *args: P.args, **kwargs: P.kwargs) -> Value:
+        def cached(value: Key, /, *args: *Rest) -> Value:
             size = length(value)
             if size <= LONG:
-                return short(value, *args, **kwargs)  # type: ignore[arg-type] # they are hashable
-            key = (value, args, tuple(kwargs.items()))
-            return long.get(key, size, lambda: function(value, *args, **kwargs))
+                return short(value, *args)
+            return long.get((value, *args), size, lambda: function(value, *args))
 
         def cache_clear() -> None:
             short.cache_clear()
@@ -293,7 +292,7 @@ class Segment(NamedTuple):
     def last_until(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the last nominal time at or before an instant."""
         time = last_at(self.compiled.plan, self._end(instant))
-        for first, last in reversed(self.handled):
+        for first, last in self.handled[::-1]:
             if time is not None and first <= time <= last:
                 time = last_at(self.compiled.plan, first - 1)
         return None if time is None or time <= self.after else time
