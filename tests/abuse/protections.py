@@ -39,6 +39,20 @@ PROTECTIONS = (
         "tests/service/test_fairness.py::test_a_thousand_idle_connections_stop_neither_starts_nor_answers",
     ),
     Protection(
+        "connections whose TLS handshake does not end make room and are given up",
+        f"{SERVICE}/http_server.py",
+        "            self.config.http_protocol_class = encrypting(protocol, context)\n            self.config.ssl = None",
+        "            pass",
+        "tests/service/test_connections.py::test_an_unfinished_handshake_makes_room",
+    ),
+    Protection(
+        "connections over TLS have small buffers",
+        f"{AUTH}/handshake.py",
+        "SSLProtocol.max_size = TLS_BUFFER",
+        "pass",
+        "tests/service/test_connections.py::test_thousands_of_unfinished_handshakes_take_little_memory_and_stop_nobody",
+    ),
+    Protection(
         "an answer has a budget of processor time",
         "app/budget.py",
         "return processor_time() >= self._ends_at",

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp
 
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api.middleware import with_security_headers
+from kron.fronts.service.auth.handshake import encrypting
+from kron.fronts.service.auth.tls import TimeoutProtocol
 from kron.fronts.service.security import ServerOptions
 
 # Open files of each process: more than 1,000 connections, or starts of a few launchers.
@@ -30,6 +32,14 @@ class Server(uvicorn.Server):
     """
 
     on_shutdown: Callable[[], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections; their protocol encrypts them, not the listening sockets."""
+        protocol, context = self.config.http_protocol_class, self.config.ssl
+        if context is not None and issubclass(protocol, TimeoutProtocol):
+            self.config.http_protocol_class = encrypting(protocol, context)
+            self.config.ssl = None
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, once the responses in progress are sent."""

@@ -84,15 +84,27 @@ class TimeoutProtocol(H11Protocol):
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and wait for a request."""
+        self._enter()
+        self._open(transport)
+
+    def _enter(self) -> None:
+        """Count the connection; the longest idle one makes room if there are too many."""
+        self.connections.add(self)
+        if len(self.connections) > self.max_open and self.idle:
+            next(iter(self.idle)).give_up()
+
+    def _open(self, transport: asyncio.Transport) -> None:
         """Add the certificate's subject to requests, and start the timer."""
         super().connection_made(transport)
         self.conn = PartLimit(h11.SERVER, self.config.h11_max_incomplete_event_size or MAX_HEAD)
-        if len(self.connections) > self.max_open and self.idle:
-            longest = next(iter(self.idle))
-            longest._stop_timer()
-            longest.transport.abort()
         self.app = self._bounded(_with_peer(self.app, subject_of(transport)))
         self._start_timer()
+
+    def give_up(self) -> None:
+        """Disconnect at once."""
+        self._stop_timer()
+        self.transport.abort()
 
     def _bounded(self, app: ASGIApp) -> ASGIApp:
         async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,8 +128,8 @@ class TimeoutProtocol(H11Protocol):
         self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer a client that half-closed after a whole request; TLS has no half-close."""
-        if not self._is_busy() or self.cycle.more_body or self.scheme == "https":
+        """Answer a client that half-closed after a whole request."""
+        if not self._is_busy() or self.cycle.more_body:
             return False
         self.cycle.keep_alive = False
         return True
@@ -193,9 +205,11 @@ async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": FULL})
 
 
-def protocol_with(timeout_s: float, max_connections: int = MAX_CONNECTIONS) -> type[TimeoutProtocol]:
+def protocol_with(
+    timeout_s: float, max_connections: int = MAX_CONNECTIONS, max_open: int = MAX_OPEN
+) -> type[TimeoutProtocol]:
     """Return the protocol with a timeout in seconds."""
-    values = {"timeout_s": timeout_s, "max_connections": max_connections, "idle": {}}
+    values = {"timeout_s": timeout_s, "max_connections": max_connections, "max_open": max_open, "idle": {}}
     return type("TimeoutProtocol", (TimeoutProtocol,), values)
 
 
