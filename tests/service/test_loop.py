@@ -22,11 +22,12 @@ NODES = b'{"user_id":"u","triggers":[],"nodes":[{"id":"a","type":"log","x":[' + 
 
 
 def _deployment(*, shuffled: bool = False, **further: object) -> bytes:
-    """Return a DAG of nearly as many values as are read."""
-    nodes = [{"id": f"t{number}", "type": "log", "dependsOn": [], "x": [[]] * 8} for number in range(9_000)]
+    """Return a DAG of nearly as many values as are read, of the kind that takes longest to read and write."""
+    nodes = [{"id": f"t{number}", "type": "log", "dependsOn": [], "x": [1.1] * 15} for number in range(9_000)]
     if shuffled:
         nodes = [dict(reversed(node.items())) for node in nodes]
-    return json.dumps({"user_id": "u", "nodes": nodes, "triggers": [], **further}).encode()
+    document = {"user_id": "u", "nodes": nodes, "triggers": [], **further}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 LINES = "\n".join(json.dumps({**SCHEDULE, "timezone": f"Eurpe/Brlin{number}"}) for number in range(5_000))
