@@ -5,7 +5,7 @@ interval, so that no wrong clock can ever open them again.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,10 +31,8 @@ MAX_ERROR = 300
 DERIVED = frozenset({"identity", "launcher", "launcher_kind", "applied_set", "notify", "number"})
 JOB_FIELDS = tuple(name for name in JobRecord._fields if name not in DERIVED)
 # The fields of a run in the order in which they are written; the key follows where it is not a period's.
-RUN_FIELDS = (
-    "nominal_time", "fire_time", "status", "reason", "created_at", "epoch", "due_at", "is_open", "kind",
-    "attempt", "token", "started_at", "ended_at", "result", "error", "run_id", "acked",
-)  # fmt: skip
+RUN_FIELDS = tuple(name for name in RunRecord._fields if name not in {"key", "identity"})
+KIND = RUN_FIELDS.index("kind")
 
 
 class UnreadableStateError(StoreError):
@@ -211,7 +209,9 @@ def book_of(text: str, identity: str, *, launcher: str, kind: str) -> Book:
 
 
 def _run(row: Sequence[Any], identity: str) -> RunRecord:
-    values: Mapping[str, Any] = dict(zip(RUN_FIELDS, row, strict=False))
-    is_period = values["kind"] == RunKind.PERIOD
-    key = key_of(identity, values["nominal_time"]) if is_period else row[len(RUN_FIELDS)]
-    return run_of([{**values, "key": key, "identity": identity}[name] for name in RunRecord._fields])
+    """Return a run; fields that are newer than its row have their defaults."""
+    is_period = row[KIND] == RunKind.PERIOD
+    written = dict(zip(RUN_FIELDS, row if is_period else row[:-1], strict=False))
+    key = key_of(identity, written["nominal_time"]) if is_period else row[-1]
+    values = {**RunRecord._field_defaults, **written, "key": key, "identity": identity}
+    return run_of([values[name] for name in RunRecord._fields])
