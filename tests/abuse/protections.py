@@ -792,6 +792,13 @@ PROTECTIONS = (
         "tests/service/auth/test_operator.py::test_a_service_and_a_worker_say_at_their_start_what_weakens_them",
     ),
     Protection(
+        "the plan of an edit shows no secret of the store",
+        f"{SERVICE}/web/edit.py",
+        "launcher=launcher, notify=None if notify is None else parse_notify(notify))",
+        "launcher=launcher)",
+        "tests/service/web/test_actions.py::test_the_plan_of_an_edit_has_what_it_changes_and_no_secret",
+    ),
+    Protection(
         "secrets are encrypted in the store",
         f"{LAUNCHERS}/secret.py",
         "        if self._first is None or not secret:\n            return launcher_text_of(settings)",

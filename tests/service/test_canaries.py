@@ -3,6 +3,7 @@
 Every secret is a text of its own, so that a failure names the place where it was given.
 """
 
+import html
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from kron.fronts.service.auth.token import make_token
 from tests.service.auth.test_programs import program
 from tests.service.executor import Executor, executing
 from tests.service.server import KRON, NEW_KRON, Process, serving
+from tests.service.web.test_actions import typed_in
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -195,8 +197,12 @@ def operate(client: httpx.Client, canaries: Canaries, executor: Executor) -> Ite
         answer = client.post("/schedules/upsert", json=document("wrong", {"kind": "log"}, **{name: notify}))
         assert answer.status_code == 400, answer.text
         yield "wrong notify", answer.text
-    fields = {"id": "ann/sends", "launcher": json.dumps({"kind": "http", "url": f"x:{at('form')}"})}
-    yield "edit", client.post("/ui/schedule/edit", data=fields, headers=FORM).text
+    launcher = {"kind": "http", "url": f"x:{at('form')}"}
+    fields = {"definition": json.dumps({"identity": "ann/sends", "schedule": "@daily", "launcher": launcher})}
+    edit = client.post("/ui/schedule/edit", params={"id": "ann/sends"}, data=fields, headers=FORM)
+    # The text that was sent comes back in its field; the explanation beside it has no part of it.
+    assert edit.status_code == 400, edit.text
+    yield "edit", re.sub("<textarea.*</textarea>", "", edit.text, flags=re.DOTALL)
     for field in ("token", "password"):
         yield (
             f"sign in {field}",
@@ -228,6 +234,17 @@ def run(client: httpx.Client) -> None:
         assert result is None or each["result"] == result, each
 
 
+def planned(client: httpx.Client, name: str) -> str:
+    """Return the plan of an edit that changes one field."""
+    page = client.get("/ui/schedule/edit", params={"id": name}, headers=FORM)
+    document = json.loads(typed_in(page)) | {"description": "edited"}
+    (etag,) = re.findall(r'name="etag" value="([^"]*)"', page.text)
+    fields = {"definition": json.dumps(document), "etag": html.unescape(etag), "do": "plan"}
+    plan = client.post("/ui/schedule/edit", params={"id": name}, data=fields, headers=FORM)
+    assert ">Save<" in plan.text, plan.text
+    return plan.text
+
+
 def shown(client: httpx.Client) -> Iterator[tuple[str, str]]:
     """Yield the answer of every route that reads, for every schedule where it has a name."""
     for name in RUN:
@@ -246,6 +263,7 @@ def shown(client: httpx.Client) -> Iterator[tuple[str, str]]:
                 # Each shows what it has: none of them is the page of an error.
                 assert answer.status_code == 200 or route in WITHOUT, (route, name, answer.text)
                 yield f"GET {path} of {name}", answer.text
+        yield f"plan of an edit of {name}", planned(client, f"ann/{name}")
     with suppress(httpx.ReadTimeout), client.stream("GET", "/ui/live", timeout=3) as stream:
         yield "/ui/live", "".join(text for text, _ in zip(stream.iter_text(), range(3), strict=False))
 

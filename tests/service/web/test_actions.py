@@ -61,6 +61,12 @@ def form_of(page: Webpage) -> tuple[str, dict[str, str]]:
     return form["action"], names
 
 
+def typed_in(answer: httpx.Response) -> str:
+    """Return the definition in the form of a page."""
+    (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", answer.text, re.DOTALL)
+    return html.unescape(area)
+
+
 def test_a_run_is_confirmed_started_once_and_shown(service: httpx.Client) -> None:
     name = added(service, "run-me")
     with signed_in(service) as browser:
@@ -166,9 +172,8 @@ def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx
     with signed_in(service) as browser:
         page = page_of(browser, "/ui/schedule/edit", id=name)
         action, fields = form_of(page)
-        (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", browser.get(action).text, re.DOTALL)
-        document = json.loads(html.unescape(area))
-        assert "hunter2" not in area
+        document = json.loads(typed_in(browser.get(action)))
+        assert "hunter2" not in json.dumps(document)
         document["schedule"] = "0 5 * * *"
         sent = {**fields, "definition": json.dumps(document), "do": "plan"}
         plan = Webpage(browser.post(action, data=sent).text)
@@ -181,6 +186,7 @@ def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx
         assert "2 h later" in plan.text
         assert "ann/neighbour" in plan.text
         assert "0 3 * * *" in page_of(browser, "/ui/schedule", id=name).text
+        sent["planned"] = form_of(plan)[1]["planned"]
         saved = browser.post(action, data={**sent, "do": "save"})
         assert saved.headers["location"].endswith("done=edited&undo=1")
         assert "0 5 * * *" in page_of(browser, saved.headers["location"]).text
@@ -188,6 +194,65 @@ def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx
         late = browser.post(action, data={**sent, "do": "save"})
         assert late.status_code == 400
         assert "changed" in Webpage(late.text).text
+
+
+def test_the_plan_of_an_edit_has_what_it_changes_and_no_secret(service: httpx.Client) -> None:
+    notify = {"to": ["http://127.0.0.1:9/hook?token=hunter2"], "heartbeat": "http://127.0.0.1:9/hunter2"}
+    name = added(service, "whole", tags=["a", "b"], description="Loads the orders.", notify=notify)
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        text = typed_in(browser.get(action))
+        same = browser.post(action, data={**fields, "definition": text, "do": "plan"})
+        assert "This edit changes nothing." in Webpage(same.text).text
+        other = json.dumps({**json.loads(text), "description": "Loads all.", "tags": ["a"]})
+        plan = browser.post(action, data={**fields, "definition": other, "do": "plan"})
+        assert "description Loads the orders. Loads all. tags" in Webpage(plan.text).text
+        assert 'tags ["a", "b"] ["a"] In the next' in Webpage(plan.text).text
+        assert "hunter2" not in same.text + plan.text
+
+
+def test_what_was_typed_after_the_plan_is_planned_before_it_is_saved(service: httpx.Client) -> None:
+    name = added(service, "twice-typed", cron_expr="5 4 * * *")
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        text = typed_in(browser.get(action))
+
+        def sent(do: str, expression: str) -> httpx.Response:
+            # As a browser sends the lines of a text.
+            definition = text.replace("5 4 * * *", expression).replace("\n", "\r\n")
+            answer = browser.post(action, data={**fields, "definition": definition, "do": do})
+            if answer.status_code != 303:
+                fields.update(form_of(Webpage(answer.text))[1])
+            return answer
+
+        assert sent("plan", "6 4 * * *").status_code == 200
+        unplanned = Webpage(sent("save", "7 4 * * *").text)
+        assert "This is its plan now: save again" in unplanned.text
+        assert "schedule 5 4 * * * 7 4 * * *" in unplanned.text
+        assert "5 4 * * *" in page_of(browser, "/ui/schedule", id=name).text
+        assert sent("save", "7 4 * * *").status_code == 303
+        assert "7 4 * * *" in page_of(browser, "/ui/schedule", id=name).text
+
+
+def test_an_edit_of_a_schedule_that_has_changed_since_is_compared_with_it(service: httpx.Client) -> None:
+    name = added(service, "two-editors", cron_expr="5 4 * * *", description="one")
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        sent = {**fields, "definition": typed_in(browser.get(action)).replace("5 4 * * *", "6 4 * * *")}
+        planned = form_of(Webpage(browser.post(action, data={**sent, "do": "plan"}).text))[1]
+        added(service, "two-editors", cron_expr="5 4 * * *", description="two")
+        stale = browser.post(action, data={**sent, **planned, "do": "save"})
+        assert stale.status_code == 400
+        assert "has changed since this page was opened. What is typed here is kept" in stale.text
+        assert typed_in(stale) == sent["definition"]
+        assert ">Save<" not in stale.text
+        sent |= form_of(Webpage(stale.text))[1]
+        plan = browser.post(action, data={**sent, "do": "plan"})
+        assert "schedule 5 4 * * * 6 4 * * * description two one" in Webpage(plan.text).text
+        sent |= form_of(Webpage(plan.text))[1]
+        assert browser.post(action, data={**sent, "do": "save"}).status_code == 303
+        shown = page_of(browser, "/ui/schedule", id=name).text
+        assert "6 4 * * *" in shown
 
 
 @pytest.mark.parametrize(
@@ -204,8 +269,8 @@ def test_a_wrong_edit_is_explained_and_kept(
     name = added(service, "wrong-edit")
     with signed_in(service) as browser:
         action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
-        (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", browser.get(action).text, re.DOTALL)
-        text = "{" if changes is None else json.dumps({**json.loads(html.unescape(area)), **changes})
+        document = json.loads(typed_in(browser.get(action)))
+        text = "{" if changes is None else json.dumps({**document, **changes})
         answer = browser.post(action, data={**fields, "definition": text, "do": "save"})
         assert answer.status_code == 400
         assert words in Webpage(answer.text).text
@@ -286,11 +351,9 @@ def test_an_edit_is_undone_through_its_plan(service: httpx.Client) -> None:
     name = added(service, "undo-me", cron_expr="5 4 * * *")
     with signed_in(service) as browser:
         action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
-        page = browser.get("/ui/schedule/edit", params={"id": name}).text
-        area = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
-        assert area is not None
-        text = html.unescape(area[1])
-        changed = {**fields, "definition": text.replace("5 4 * * *", "6 4 * * *"), "do": "save"}
+        text = typed_in(browser.get("/ui/schedule/edit", params={"id": name}))
+        changed = {**fields, "definition": text.replace("5 4 * * *", "6 4 * * *"), "do": "plan"}
+        changed |= {**form_of(Webpage(browser.post(action, data=changed).text))[1], "do": "save"}
         saved = page_of(browser, browser.post(action, data=changed).headers["location"])
         assert "Saved. Undo" in saved.text
         back = next(link for link in saved.links if "epoch=" in link)

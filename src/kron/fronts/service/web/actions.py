@@ -19,7 +19,7 @@ from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.fronts.service.client import BackfillRange, LocalClient
 from kron.fronts.service.errors import UnknownWorkerError
 from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
-from kron.fronts.service.web.edit import Edits
+from kron.fronts.service.web.edit import UNPLANNED, Edits
 from kron.fronts.service.web.render import READ, form_fields, rendered, to, url_of
 from kron.fronts.service.web.view_models import zone_of_job
 from kron.fronts.service.web.workers import RECEIVING, WorkersPage, workers_page
@@ -166,7 +166,10 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
         fields = await form_fields(request)
         text, etag = fields.get("definition", ""), fields.get("etag", "")
         page, _ = await edits.plan(name, text, etag)
-        if page.problem is None and fields.get("do") == "save":
+        is_saved = page.problem is None and fields.get("do") == "save"
+        if is_saved and fields.get("planned") != page.planned:
+            page = page._replace(notice=UNPLANNED)
+        elif is_saved:
             earlier = await edits.save(name, text, etag)
             undo = None if earlier is None else str(earlier)
             return to(url_of("/ui/schedule", id=name, done="edited", undo=undo))

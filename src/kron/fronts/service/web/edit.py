@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from kron.core.cron.count import count_between
 from kron.core.errors import ConflictError, InputError, InvalidOptionError
 from kron.core.job.difference import Difference, ShiftKind, changed_fields, difference_of
 from kron.core.job.job import Job
+from kron.core.job.notify import parse_notify
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
@@ -20,6 +22,7 @@ from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.definitions import definition_document, edited_definition
+from kron.fronts.service.errors import ChangedError
 from kron.fronts.service.json_text import read_json
 from kron.fronts.service.registrar import Registrar, check_etag, etag_of, unknown_as_schedule
 from kron.fronts.service.web.time_text import PageTime, moment_of, span
@@ -29,6 +32,14 @@ from kron.fronts.service.web.view_models import value_text, zone_of_job
 INTERVALS, MAX_PERIODS = (28 * DAY, 7 * DAY, DAY, 3600), 500
 # Other schedules and their periods that are searched for collisions, and the starts and collisions listed.
 MAX_OTHERS, MAX_OTHER_PERIODS, MAX_LISTED = 200, 5_000, 30
+# What an edit is told that would undo another one, or that differs from the plan that was shown.
+STALE = (
+    "The schedule has changed since this page was opened. What is typed here is kept: "
+    '"Show the plan" compares it with the definition of now, and shows what saving it would undo'
+)
+UNPLANNED = (
+    "The definition has changed since its plan was shown. This is its plan now: save again to carry it out"
+)
 
 
 class ShiftRow(NamedTuple):
@@ -60,6 +71,13 @@ class EditPage(NamedTuple):
     etag: str
     plan: EditPlan | None = None
     problem: str | None = None
+    notice: str | None = None
+
+    @property
+    def planned(self) -> str:
+        """Return the name of what the plan is of: a save sends it back, so that nothing else is saved."""
+        # Browsers send other ends of lines than they are given.
+        return sha256(self.text.replace("\r\n", "\n").strip().encode()).hexdigest()[:16]
 
 
 class Edits:
@@ -102,17 +120,13 @@ class Edits:
             document = await self._compute(_document, text)
             definition = await edited_definition(self._registrar, record, document)
             check_etag(name, etag, record)
+            old, new = Job.from_dict(definition_document(record)), _as_typed(definition.job, document)
+        except ChangedError:
+            return page._replace(etag=etag_of(record), problem=STALE), record
         except (InputError, ConflictError) as error:
             return page._replace(problem=str(error)), record
         others = await self._others(record)
         now = self._registrar.now()
-        # The launcher is stored apart: the documents compared are those of the page, without secrets.
-        shown, typed = map(_launcher_in, (definition_document(record), document))
-        stored = compiled_job(record.definition, name).for_job(name)
-        # So is the definition's suspend.
-        policy = replace(stored.policy, suspend=bool(record.suspended))
-        old = replace(stored, policy=policy, launcher=shown)
-        new = replace(definition.job, launcher=typed)
         plan = await self._compute(plan_of, old, new, others, zone_of_job(record), now)
         ((_, effect),) = await self._registrar.catalog.define([definition], dry_run=True)
         plan = plan._replace(effect=None if effect is None else text_of(effect))
@@ -211,9 +225,12 @@ def _with_starts(plan: EditPlan, difference: Difference, length: int, zone: Zone
     )
 
 
-def _launcher_in(document: object) -> Mapping[str, object] | None:
-    launcher = document.get("launcher") if isinstance(document, dict) else None
-    return launcher if isinstance(launcher, dict) else None
+def _as_typed(job: Job, document: object) -> Job:
+    """Return an edited job as it was typed: hidden secrets, which it has from the store, stay hidden."""
+    assert isinstance(document, dict)
+    launcher, notify = document.get("launcher"), document.get("notify")
+    launcher = launcher if isinstance(launcher, dict) else None
+    return replace(job, launcher=launcher, notify=None if notify is None else parse_notify(notify))
 
 
 def _by(seconds: int | None) -> str:
