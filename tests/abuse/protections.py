@@ -714,6 +714,13 @@ PROTECTIONS = (
         "tests/stores/test_sqlite.py::test_a_job_is_found_by_its_name_and_not_read_for_another_user",
     ),
     Protection(
+        "a run of another costs the statements of an unknown one",
+        f"{AUTH}/tenancy.py",
+        "sorted({run.identity for run in runs}) or [NO_NAME]",
+        "sorted({run.identity for run in runs})",
+        "tests/service/auth/test_tenancy.py::test_every_verb_asks_the_store_the_same_for_schedules_of_others_and_for_none[find_runs]",
+    ),
+    Protection(
         "audit cursors count one's own entries",
         f"{SERVICE}/client.py",
         "return AuditCursor(at, earlier + sum(record.at == at for record in records))",

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -260,6 +261,34 @@ async def test_no_verb_reveals_schedules_of_other_tenants(verb: str, registrar: 
         assert await told(caller, "bob/weekly", key), caller
     assert await told(ANN, "bob/weekly", key) == await told(ANN, "bob/none", "0" * 64) == 0
     assert await told(TEAM, "bob/weekly", key) == 0
+
+
+class CountedStore(SqliteStore):
+    """A store that notes which of its verbs are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in READS:
+            self.called.append(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("verb", READS)
+async def test_every_verb_asks_the_store_the_same_for_schedules_of_others_and_for_none(verb: str) -> None:
+    store = CountedStore()
+    registrar = Registrar(store, SimulatedClock(NOON))
+    key = await rich_schedule(registrar)
+    called = []
+    for name, known in (("bob/weekly", key), ("bob/none", "0" * 64)):
+        store.called.clear()
+        with acting_as(ANN):
+            await READS[verb](registrar.store, name, known)
+        called.append([*store.called])
+    assert called[0] == called[1]
+    await store.close()
 
 
 async def test_an_edit_of_what_decides_nothing_is_audited_too(registrar: Registrar) -> None:
