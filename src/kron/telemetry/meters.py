@@ -13,14 +13,6 @@ from kron.telemetry.request_trail import RequestTrail
 
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
-VERBS = (
-    "due_besides", "open_by_user", "group_jobs", "count_made", "tally_runs",
-    "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
-    "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "run_counts", "ranges",
-    "epochs", "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence",
-    "reopened", "note_incidents", "incidents", "namespaces", "leases", "version", "is_drained", "set_drain",
-    "pending_notices", "give_up_notices", "note_notices", "notices", "read_clock",
-)  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
 
@@ -35,8 +27,8 @@ class StoreMeter:
     def __init__(
         self, store: Store, clock: Clock, *, found: Callable[[int], None], written: Written, seen: Seen
     ) -> None:
-        self.latency = {verb: Histogram(CALL_BOUNDS) for verb in VERBS}
-        self.errors = dict.fromkeys(VERBS, 0)
+        self.latency: dict[str, Histogram] = {}
+        self.errors: dict[str, int] = {}
         self._clock = clock
         self._found = found
         self._written = written
@@ -96,7 +88,8 @@ class StoreMeter:
     def _timed(
         self, verb: str, call: Callable[Arguments, Awaitable[T]]
     ) -> Callable[Arguments, Coroutine[Any, Any, T]]:
-        clock, histogram = self._clock, self.latency[verb]
+        clock, histogram = self._clock, Histogram(CALL_BOUNDS)
+        self.latency[verb], self.errors[verb] = histogram, 0
 
         async def timed(*values: Arguments.args, **named: Arguments.kwargs) -> T:
             began = clock.monotonic()
