@@ -77,8 +77,8 @@ PROTECTIONS = (
     Protection(
         "the plan of an edit has a budget",
         f"{SERVICE}/web/edit.py",
-        "start, end, check=budget.check)",
-        "start, end)",
+        "edited_at=start, check=budget.check",
+        "edited_at=start",
         "tests/service/test_abuse.py::test_a_hostile_request_costs_no_more_processor_time_than_its_budget[the plan of an edit]",
     ),
     Protection(

@@ -246,6 +246,63 @@ def test_the_old_starts_with_the_shifts_applied_are_the_new_starts(
     assert not -starts
 
 
+# --- edits ---
+
+
+def test_an_edit_moves_no_period_that_has_begun() -> None:
+    """At 10:05 the period of 10:00 is waiting in its window, and keeps its decision."""
+    at, end = MONDAY + 10 * HOUR + 300, MONDAY + 14 * HOUR
+    one, other = (job(schedule="0 * * * *", window=window(length)) for length in ("50m", "100m"))
+    (change,) = difference_of([one], [other], at, end, edited_at=at).changes
+    starts = dict(starts_between(one, MONDAY, end))
+    assert starts[MONDAY + 10 * HOUR] is not None
+    assert starts[MONDAY + 10 * HOUR] not in [shift.old_at for shift in change.shifts]
+    assert [shift.kind for shift in change.shifts] == [ShiftKind.MOVES] * 3
+    assert change.stay == 1
+
+
+def test_a_suspend_keeps_no_start_and_a_new_job_has_no_period_before_it() -> None:
+    at, end = MONDAY + 10 * HOUR + 300, MONDAY + 14 * HOUR
+    one = job(schedule="0 * * * *", window=window("50m"))
+    idle = job(schedule="0 * * * *", window=window("50m"), policy={"suspend": True})
+    for after, kind, number in (([idle], ShiftKind.VANISHES, 4), ([], ShiftKind.VANISHES, 4)):
+        found = difference_of([one], after, at, end, edited_at=at)
+        assert [shift.kind for shift in found.shifts] == [kind] * number
+    created = difference_of([], [one], at, end, edited_at=at)
+    assert [shift.kind for shift in created.shifts] == [ShiftKind.APPEARS] * 3
+
+
+@law(100)
+@given(old=fleets(), new=fleets(), at=st.integers(0, DAY), length=st.integers(1, 2 * DAY))
+def test_after_an_edit_periods_up_to_it_or_to_one_that_has_started_keep_their_starts(
+    old: list[Job], new: list[Job], at: int, length: int
+) -> None:
+    edited_at = MONDAY + at
+    end, olds = edited_at + length, {one.identity: one for one in old}
+
+    def kept(one: Job) -> dict[int, int | None]:
+        before = olds.get(one.identity)
+        if before is None or before.policy.suspend or one.policy.suspend:
+            return {}
+        known = dict(starts_between(before, MONDAY - 3 * DAY, end + 3 * DAY))
+        begun = [time for time, chosen in known.items() if chosen is not None and chosen <= edited_at]
+        until = max([edited_at, *begun])
+        return {time: chosen for time, chosen in known.items() if time <= until} | {until: known.get(until)}
+
+    expected = Counter[int]()
+    for one in new:
+        own = kept(one)
+        later = {} if one.policy.suspend else dict(starts_between(one, MONDAY - 3 * DAY, end + 3 * DAY))
+        until = max(own, default=edited_at)
+        starts = own | {time: chosen for time, chosen in later.items() if time > until}
+        expected.update(chosen for chosen in starts.values() if chosen and edited_at <= chosen < end)
+    changed = difference_of(old, new, edited_at, end, edited_at=edited_at).shifts
+    starts_now = starts_of(old, edited_at, end)
+    starts_now.subtract(shift.old_at for shift in changed if shift.old_at is not None and shift.old_at < end)
+    starts_now.update(shift.new_at for shift in changed if shift.new_at is not None and shift.new_at < end)
+    assert +starts_now == expected
+
+
 # --- collisions ---
 
 

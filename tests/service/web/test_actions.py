@@ -211,6 +211,22 @@ def test_the_plan_of_an_edit_has_what_it_changes_and_no_secret(service: httpx.Cl
         assert "hunter2" not in same.text + plan.text
 
 
+def test_the_plan_of_an_edit_says_what_its_lists_leave_out(service: httpx.Client) -> None:
+    for number in range(2):
+        added(service, f"hourly-{number}", cron_expr="7 * * * *")
+    name = added(service, "hourly-edited", cron_expr="5 * * * *")
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        text = typed_in(browser.get(action)).replace("5 * * * *", "7 * * * *")
+        plan = Webpage(browser.post(action, data={**fields, "definition": text, "do": "plan"}).text)
+        moves = re.search(
+            r"In the next 7 d: (\d+) starts move, .* and (\d+) more (\d+) minutes have", plan.text
+        )
+        assert moves is not None, plan.text
+        assert int(moves[1]) == int(moves[2]) + 30 == int(moves[3])
+        assert re.search(r"and \d+ more minutes\. Compared with \d+ other schedules\.", plan.text)
+
+
 def test_what_was_typed_after_the_plan_is_planned_before_it_is_saved(service: httpx.Client) -> None:
     name = added(service, "twice-typed", cron_expr="5 4 * * *")
     with signed_in(service) as browser:

@@ -161,7 +161,9 @@ def _plan(target: Target, wanted: ApplyRequest, interval: Interval) -> ApplyPlan
         [*(Job.from_dict(change[side]) for change in changes if change[side] is not None), *same]
         for side in ("before", "after")
     )
-    return ApplyPlan(jobs, changes, interval, difference_of(before, after, *interval))
+    # What is applied now is in force at the first minute of the interval.
+    difference = difference_of(before, after, *interval, edited_at=interval.start - 1)
+    return ApplyPlan(jobs, changes, interval, difference)
 
 
 def _sending(wanted: ApplyRequest) -> Callable[[ServiceClient], Awaitable[View]]:

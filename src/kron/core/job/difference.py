@@ -125,22 +125,36 @@ def difference_of(
     start: EpochSeconds,
     end: EpochSeconds,
     *,
+    edited_at: EpochSeconds | None = None,
     check: Callable[[], None] = _no_check,
 ) -> Difference:
-    """Return the difference in `[start, end)`, as if each version had always been in force.
+    """Return the difference in `[start, end)`.
+
+    With `edited_at` the new version comes into force then: periods up to it, and any that has started, keep
+    their decisions. Without, it is as if each version had always been in force.
 
     Jobs are paired by identity or, if that changed, by equal definitions. Of a pair, periods with the same
     nominal time are compared; the rest is paired day by day, in order, on days with as many on both sides, so
     that a job set from 02:00 to 03:00 moves. `check` is called for every period, and ends a
     long computation by raising.
     """
+    scope = _Scope(start, end, edited_at, check)
     pairs = list(_pairs(old, new))
-    changes = [_change_of(one, other, start, end, check) for one, other in pairs if _differ(one, other)]
+    changes = [_change_of(one, other, scope) for one, other in pairs if _differ(one, other)]
     return Difference(
         changes=tuple(changes),
         unchanged=len(pairs) - len(changes),
-        collisions=tuple(_collisions(changes, new, start, end, check)),
+        collisions=tuple(_collisions(changes, new, scope)),
     )
+
+
+class _Scope(NamedTuple):
+    """What is compared: the starts of `[start, end)`, and when the new version comes into force."""
+
+    start: EpochSeconds
+    end: EpochSeconds
+    edited_at: EpochSeconds | None
+    check: Callable[[], None]
 
 
 # --- jobs ---
@@ -183,10 +197,8 @@ def _differ(one: Job | None, other: Job | None) -> bool:
     return one is None or other is None or one.to_dict() != other.to_dict()
 
 
-def _change_of(
-    old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
-) -> JobChange:
-    shifts, stay, unschedulable = _shifts(old, new, start, end, check)
+def _change_of(old: Job | None, new: Job | None, scope: _Scope) -> JobChange:
+    shifts, stay, unschedulable = _shifts(old, new, scope)
     return JobChange(
         kind=_kind_of(old, new),
         old=old,
@@ -225,21 +237,19 @@ def _leaves(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 # --- starts ---
 
 
-def _shifts(
-    old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
-) -> tuple[list[Shift], int, int]:
+def _shifts(old: Job | None, new: Job | None, scope: _Scope) -> tuple[list[Shift], int, int]:
     """Return the shifts, how many starts stay, and how many vanish as unschedulable."""
     margin = SAME_DAY + _width(old) + _width(new)
-    before = _starts(old, start - margin, end + margin, check)
-    after = _starts(new, start - margin, end + margin, check)
+    wide = scope._replace(start=scope.start - margin, end=scope.end + margin)
+    before, after = _starts(old, wide), _starts_after(old, new, wide)
     barren = {nominal_time for nominal_time, chosen_time in after.items() if chosen_time is None}
     job = new or old
     assert job is not None
     shifts, stay, unschedulable = [], 0, 0
     for nominal_time, old_at, new_at in _paired(old, new, before, after):
         if old_at == new_at:
-            stay += old_at is not None and start <= old_at < end
-        elif shift := _shift_of(job.identity, old_at, new_at, start, end):
+            stay += old_at is not None and scope.start <= old_at < scope.end
+        elif shift := _shift_of(job.identity, old_at, new_at, scope):
             shifts.append(shift)
             unschedulable += shift.kind is ShiftKind.VANISHES and nominal_time in barren
     shifts.sort(key=lambda shift: shift.at)
@@ -247,16 +257,12 @@ def _shifts(
 
 
 def _shift_of(
-    identity: str,
-    old_at: EpochSeconds | None,
-    new_at: EpochSeconds | None,
-    start: EpochSeconds,
-    end: EpochSeconds,
+    identity: str, old_at: EpochSeconds | None, new_at: EpochSeconds | None, scope: _Scope
 ) -> Shift | None:
     """Return the shift, or None outside the interval; earlier starts are past."""
-    old_at = None if old_at is None or old_at < start else old_at
-    new_at = None if new_at is None or new_at < start else new_at
-    seen = [at for at in (old_at, new_at) if at is not None and at < end]
+    old_at = None if old_at is None or old_at < scope.start else old_at
+    new_at = None if new_at is None or new_at < scope.start else new_at
+    seen = [at for at in (old_at, new_at) if at is not None and at < scope.end]
     return Shift(identity=identity, old_at=old_at, new_at=new_at) if seen else None
 
 
@@ -267,16 +273,34 @@ def _width(job: Job | None) -> int:
     return late - early
 
 
-def _starts(
-    job: Job | None, start: EpochSeconds, end: EpochSeconds, check: Callable[[], None]
-) -> dict[EpochSeconds, EpochSeconds | None]:
+def _starts(job: Job | None, scope: _Scope) -> dict[EpochSeconds, EpochSeconds | None]:
     """Return the chosen times by their nominal times, in order."""
     starts: dict[EpochSeconds, EpochSeconds | None] = {}
     if job is not None and not job.policy.suspend:
-        for nominal_time, chosen_time in starts_between(job, start, end):
-            check()
+        for nominal_time, chosen_time in starts_between(job, scope.start, scope.end):
+            scope.check()
             starts[nominal_time] = chosen_time
     return starts
+
+
+def _starts_after(old: Job | None, new: Job | None, scope: _Scope) -> dict[EpochSeconds, EpochSeconds | None]:
+    """Return the chosen times of a job when its new version is in force."""
+    starts = _starts(new, scope)
+    if scope.edited_at is None:
+        return starts
+    is_edited = old is not None and new is not None and old.identity == new.identity
+    kept_until = _kept_until(old, scope, scope.edited_at) if is_edited else scope.edited_at
+    later = {time: at for time, at in starts.items() if time > kept_until}
+    # Nothing of a job that is suspended or removed starts, and one that is created has no earlier periods.
+    is_kept = is_edited and new is not None and not new.policy.suspend
+    kept = {time: at for time, at in _starts(old, scope).items() if time <= kept_until} if is_kept else {}
+    return kept | later
+
+
+def _kept_until(old: Job | None, scope: _Scope, edited_at: EpochSeconds) -> EpochSeconds:
+    """Return the last period that keeps its decision: one up to the edit, or a later one that has started."""
+    begun = scope._replace(start=edited_at - _width(old), end=edited_at + 1)
+    return max([edited_at, *(time for time, at in _starts(old, begun).items() if at is not None)])
 
 
 def _paired(
@@ -311,28 +335,25 @@ def _by_day(job: Job | None, nominal_times: Sequence[EpochSeconds]) -> defaultdi
 # --- collisions ---
 
 
-def _collisions(
-    changes: Sequence[JobChange],
-    jobs: Sequence[Job],
-    start: EpochSeconds,
-    end: EpochSeconds,
-    check: Callable[[], None],
-) -> list[Collision]:
+def _collisions(changes: Sequence[JobChange], jobs: Sequence[Job], scope: _Scope) -> list[Collision]:
     """Return the minutes with more than one start that had fewer before, the fullest first."""
     gain: Counter[int] = Counter()
     came: defaultdict[int, set[str]] = defaultdict(set)
     for change in changes:
         for shift in change.shifts:
-            left, reached = (_minutes(at, start, end) for at in (shift.old_at, shift.new_at))
+            left, reached = (_minutes(at, scope) for at in (shift.old_at, shift.new_at))
             gain.subtract(left)
             gain.update(reached)
             for minute in set(reached) - set(left):
                 came[minute].add(shift.identity)
     inside: dict[int, list[str]] = {minute: [] for minute, more in gain.items() if more > 0}
+    changed = {change.new.identity: change.old for change in changes if change.new is not None}
     for job in jobs if inside else ():
-        for chosen_time in _starts(job, start, end, check).values():
+        name = job.identity
+        starts = _starts_after(changed[name], job, scope) if name in changed else _starts(job, scope)
+        for chosen_time in starts.values():
             if chosen_time is not None and chosen_time // MINUTE in inside:
-                inside[chosen_time // MINUTE].append(job.identity)
+                inside[chosen_time // MINUTE].append(name)
     collisions = [
         Collision(
             minute * MINUTE, len(names) - gain[minute], tuple(sorted(names)), tuple(sorted(came[minute]))
@@ -343,5 +364,5 @@ def _collisions(
     return sorted(collisions, key=lambda collision: (-len(collision.identities), collision.minute_at))
 
 
-def _minutes(at: EpochSeconds | None, start: EpochSeconds, end: EpochSeconds) -> list[int]:
-    return [] if at is None or not start <= at < end else [at // MINUTE]
+def _minutes(at: EpochSeconds | None, scope: _Scope) -> list[int]:
+    return [] if at is None or not scope.start <= at < scope.end else [at // MINUTE]

@@ -60,6 +60,9 @@ class EditPlan(NamedTuple):
     interval: str | None
     shifts: list[ShiftRow]
     collisions: list[tuple[str, int, list[str]]]
+    # How many minutes are fuller than before, and how many other schedules were looked at.
+    fuller: int = 0
+    others: int = 0
     # What starts if the edit lets a stopped schedule run.
     effect: str | None = None
 
@@ -185,10 +188,12 @@ def plan_of(old: Job, new: Job, others: Sequence[Job], zone: Zone, now: int) -> 
         near.append(job)
     budget = CpuBudget()
     try:
-        difference = difference_of([old, *near], [new, *near], start, end, check=budget.check)
+        difference = difference_of(
+            [old, *near], [new, *near], start, end, edited_at=start, check=budget.check
+        )
     except TooCostlyError:
         return without_starts
-    return _with_starts(without_starts, difference, length, zone, now)
+    return _with_starts(without_starts._replace(others=len(near)), difference, length, zone, now)
 
 
 def _is_sparse(jobs: Sequence[Job], start: EpochSeconds, length: int) -> bool:
@@ -218,6 +223,7 @@ def _with_starts(plan: EditPlan, difference: Difference, length: int, zone: Zone
         stay=0 if change is None else change.stay,
         interval=span(1000 * length),
         shifts=rows,
+        fuller=len(difference.collisions),
         collisions=[
             (rfc3339(each.minute_at), each.before, list(each.identities))
             for each in difference.collisions[:MAX_LISTED]
