@@ -78,7 +78,6 @@ class ClockWatch:
             )
             self._note("clock_moved_forward", forward)
             self._unwritten.append(forward)
-            self._health.excursion = forward
         self._health.clock_behind_ms = judgement.behind
         present = self._present
         if present is not None and (not judgement.behind or wall < present.found_at):
@@ -88,7 +87,7 @@ class ClockWatch:
             behind = ClockRecord(ClockEvent.BEHIND, wall, self._owner, judgement.now)
             self._note("clock_behind", behind)
             self._unwritten.append(behind)
-            self._present = self._health.excursion = behind
+            self._present = behind
         self._is_ready = bool(judgement.behind) and judgement.is_steady
 
     async def work(self, ownership: Ownership) -> None:
@@ -106,7 +105,7 @@ class ClockWatch:
                 if earlier.event is ClockEvent.BEHIND and earlier.ended_at is None:
                     is_same = earlier.reference == record.reference and earlier.found_at <= record.found_at
                     if is_same and self._present is record:
-                        self._present = self._health.excursion = earlier
+                        self._present = earlier
                         return
                     moved = earlier._replace(ended_at=record.found_at, ending=ClockEnding.MOVED)
                     await self._store.note_clock(ownership, moved)
@@ -136,7 +135,7 @@ class ClockWatch:
         await self._store.note_clock(ownership, over, high=now)
         steady_since = self._time.correct()
         self._present, self._is_ready = None, False
-        self._health.clock_behind_ms, self._health.excursion = 0, over
+        self._health.clock_behind_ms = 0
         self._corrected(steady_since, now)
         self._note("clock_corrected", over)
 

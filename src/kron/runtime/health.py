@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from kron.core.plan.record import ClockRecord
 from kron.runtime.inbox import Inbox
 from kron.runtime.lease import LeaseState
 
@@ -15,9 +14,8 @@ class Health:
     error: str | None = None
     failures: int = 0
     jumps: int = 0
-    # How far the clock is behind the latest recorded instant, beyond the lookahead; and its last excursion.
+    # How far the clock is behind the latest recorded instant, beyond the lookahead.
     clock_behind_ms: int = 0
-    excursion: ClockRecord | None = None
     # How far the clock is ahead of the store's own, negative if behind; 0 within the lookahead.
     clock_off_ms: int = 0
     lease: LeaseState | None = None
