@@ -82,6 +82,20 @@ PROTECTIONS = (
         "tests/service/test_abuse.py::test_a_hostile_request_costs_no_more_processor_time_than_its_budget[the plan of an edit]",
     ),
     Protection(
+        "a page of long items ends early",
+        "app/page.py",
+        "(shown and left < 0)",
+        "False",
+        "tests/service/test_hostile_memory.py::test_a_page_of_long_items_ends_early[/audit-entries-2]",
+    ),
+    Protection(
+        "schedules of long definitions are applied in parts",
+        "app/apply.py",
+        "if left < 0:",
+        "if False:",
+        "tests/service/test_hostile_memory.py::test_schedules_whose_definitions_are_long_are_applied_in_parts",
+    ),
+    Protection(
         "a page of an export has a budget",
         f"{SERVICE}/definitions.py",
         "            if budget.is_spent:\n                break\n        return shown",
@@ -722,7 +736,7 @@ PROTECTIONS = (
     ),
     Protection(
         "audit cursors count one's own entries",
-        f"{SERVICE}/client.py",
+        "app/query.py",
         "return AuditCursor(at, earlier + sum(record.at == at for record in records))",
         "return AuditCursor(at, earlier)",
         "tests/service/auth/test_disclosure.py::test_a_bulk_request_is_listed_page_by_page_though_all_its_entries_have_one_instant",

@@ -35,6 +35,75 @@ def test_a_long_name_around_many_values_is_not_written_for_each_of_them(
     assert server.memory_bytes - before < 100 * MIB
 
 
+# Schedules whose definitions and launchers are nearly as long as they may be: 18 MB.
+LONG = 150
+
+
+@pytest.fixture(scope="module")
+def long_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Process]]:
+    """A service with schedules of long definitions, each of which was edited."""
+    launcher = {"kind": "process", "command": ["/bin/echo", *["a" * 1_000] * 58]}
+    variables = {"KRON_ALLOWED_COMMANDS": "/bin/echo", "KRON_TICK_MS": "60000"}
+    with serving(tmp_path_factory.mktemp("long"), **variables) as (client, server):
+        for hour in (1, 2):
+            fields = {**SCHEDULE, "cron_expr": f"0 {hour} 1 1 *", "launcher": launcher, "salt": "s" * 60_000}
+            for start in range(0, LONG, 25):
+                numbers = range(start, start + 25)
+                lines = [json.dumps({**fields, "schedule_id": f"long {number:03}"}) for number in numbers]
+                content = "\n".join(lines).encode()
+                headers = {"content-type": "application/x-ndjson"}
+                client.post("/schedules/bulk", content=content, headers=headers).raise_for_status()
+        yield client, server
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "count"),
+    [("/schedules", "schedules", 1), ("/definitions", "jobs", 1), ("/audit", "entries", 2)],
+)
+def test_a_page_of_long_items_ends_early(
+    path: str, field: str, count: int, long_fleet: tuple[httpx.Client, Process]
+) -> None:
+    client, server = long_fleet
+    before, listed, cursor = server.memory_bytes, 0, ""
+    while True:
+        page = client.get(path, params={"limit": 1_000, **({"cursor": cursor} if cursor else {})})
+        assert page.status_code == 200
+        assert len(page.content) < 6 * MIB
+        listed, cursor = listed + len(page.json()[field]), page.json()["next_cursor"]
+        if not cursor:
+            break
+    assert listed == count * LONG
+    # A page of all of them would take 100 MB, of those of the audit log 200.
+    assert server.memory_bytes - before < 64 * MIB
+
+
+def test_schedules_whose_definitions_are_long_are_applied_in_parts(
+    long_fleet: tuple[httpx.Client, Process],
+) -> None:
+    client, server = long_fleet
+    jobs = [
+        {"identity": f"long {number:03}", "schedule": "@daily", "launcher": {"kind": "log"}}
+        for number in range(LONG)
+    ]
+    before = server.memory_bytes
+    answer = client.post("/definitions", json={"jobs": jobs, "dry_run": True})
+    assert (answer.status_code, answer.json()["problems"][0]["path"]) == (400, "jobs")
+    assert "apply fewer at once" in answer.text
+    assert server.memory_bytes - before < 100 * MIB
+    some = client.post("/definitions", json={"jobs": jobs[:20], "dry_run": True})
+    assert len(some.json()["changes"]) == 20
+
+
+def test_a_list_that_is_sorted_says_that_definitions_are_too_long(
+    long_fleet: tuple[httpx.Client, Process],
+) -> None:
+    client, server = long_fleet
+    before = server.memory_bytes
+    page = client.get("/?sort=next", headers={"accept": "text/html"})
+    assert (page.status_code, "more have too long definitions" in page.text) == (200, True)
+    assert server.memory_bytes - before < 64 * MIB
+
+
 def test_definitions_that_differ_do_not_stay_in_memory(served: tuple[httpx.Client, Process]) -> None:
     client, server = served
     first = date(2001, 1, 1)

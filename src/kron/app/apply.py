@@ -18,8 +18,10 @@ from kron.core.plan.step import JobState
 
 # Definitions of one request, and schedules of one set: they are written in one transaction.
 MAX_APPLIED = 5_000
+# The characters that the stored definitions of one request may have together, which are in memory at once.
+MAX_STORED = 16 << 20
 # Schedules read at once.
-PAGE = 1_000
+PAGE = 100
 
 
 class AppliedKind(StrEnum):
@@ -79,7 +81,7 @@ async def apply_definitions(
     async def read() -> tuple[Sequence[JobState], list[str]]:
         members = await _members(catalog, wanted.name) if wanted.prune else []
         gone = [name for name in members if name not in wanted.definitions]
-        return await catalog.states([*wanted.definitions, *gone]), gone
+        return await _states(catalog, [*wanted.definitions, *gone]), gone
 
     def define(live: Mapping[str, JobRecord], gone: Sequence[str]) -> list[JobDefinition]:
         for name in (*wanted.definitions, *gone):
@@ -158,6 +160,20 @@ async def _all_jobs(catalog: Catalog) -> list[JobRecord]:
         jobs += [found.job for found in page]
         if len(page) < PAGE:
             return jobs
+
+
+async def _states(catalog: Catalog, names: Sequence[str]) -> list[JobState]:
+    """Return the named jobs that exist, or raise if they are too long to be applied at once."""
+    states: list[JobState] = []
+    left = MAX_STORED
+    for start in range(0, len(names), PAGE):
+        for state in await catalog.states(names[start : start + PAGE]):
+            left -= state.job.text_size
+            states.append(state)
+        if left < 0:
+            reason = f"the stored schedules have more than {MAX_STORED:,} characters: apply fewer at once"
+            raise InvalidOptionError(option="jobs", value=len(names), reason=reason)
+    return states
 
 
 def _changes(

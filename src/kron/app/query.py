@@ -9,6 +9,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from kron.app.budget import Compute, CpuBudget, inline
+from kron.app.page import read_page
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
@@ -42,6 +43,7 @@ from kron.core.plan.query import (
 )
 from kron.core.plan.record import (
     AttemptRecord,
+    AuditRecord,
     EpochRecord,
     IncidentKind,
     IncidentRecord,
@@ -121,6 +123,15 @@ class Query:
             return []
         return await self._store.find_jobs(self._namespace, wanted, after=after, limit=limit)
 
+    async def job_page(self, wanted: JobFilter, *, after: str, limit: int) -> tuple[list[FoundJob], bool]:
+        """Return jobs in the order of their names, fewer if they are long, and whether there are more."""
+
+        async def read(shown: Sequence[FoundJob], most: int) -> Sequence[FoundJob]:
+            place = shown[-1].job.identity if shown else after
+            return await self.jobs(wanted, after=place, limit=most)
+
+        return await read_page(read, limit=limit, length=lambda found: found.job.text_size)
+
     async def count(self, wanted: JobFilter) -> int:
         """Return how many jobs match."""
         if _is_impossible(wanted):
@@ -180,6 +191,20 @@ class Query:
         if _has_nul(wanted.identity, wanted.who):
             return []
         return await self._store.audits(self._namespace, wanted, before=before, limit=limit)
+
+    async def audit_page(
+        self, wanted: AuditFilter, *, before: AuditCursor | None, limit: int
+    ) -> tuple[list[AuditRecord], AuditCursor | None]:
+        """Return audit entries after a cursor, latest first, fewer if they are long, and the next cursor."""
+
+        async def read(shown: Sequence[AuditRecord], most: int) -> Sequence[AuditRecord]:
+            place = _place_after(shown, before) if shown else before
+            return [each.record for each in await self.audits(wanted, before=place, limit=most)]
+
+        shown, has_more = await read_page(
+            read, limit=limit, length=lambda entry: len(entry.before or "") + len(entry.after or "")
+        )
+        return shown, _place_after(shown, before) if has_more else None
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -533,3 +558,10 @@ def _definition_on(history: PeriodHistory, wall: datetime) -> EpochRecord:
     present = present_definition(history.job)
     zone = compiled_job(present.definition, present.identity).plan.zone
     return definition_at(history, seconds_of(wall.replace(tzinfo=zone.tzinfo))) or present
+
+
+def _place_after(records: Sequence[AuditRecord], before: AuditCursor | None) -> AuditCursor:
+    """Return the cursor after a page of audit records."""
+    at = records[-1].at
+    earlier = before.listed if before is not None and before.at == at else 0
+    return AuditCursor(at, earlier + sum(record.at == at for record in records))

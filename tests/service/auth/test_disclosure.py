@@ -137,7 +137,8 @@ def test_a_bulk_request_is_listed_page_by_page_though_all_its_entries_have_one_i
     client.post("/schedules/bulk", content=lines, headers=headers("eve") | kind).raise_for_status()
     seen: list[str] = []
     page = client.get("/audit", params={"limit": 2}, headers=headers("eve")).json()
-    while True:
+    # Three pages; a cursor that stands still would never end.
+    while len(seen) <= 5:
         seen += [entry["name"] for entry in page["entries"]]
         if page["next_cursor"] is None:
             break

@@ -13,7 +13,7 @@ from kron.core.errors import InputError, InvalidOptionError, StoreError, check_c
 from kron.core.fields import parse_instant
 from kron.core.plan.next_start import periods_ahead
 from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor
-from kron.core.plan.record import AuditRecord, RunStatus
+from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
@@ -193,13 +193,6 @@ async def no_worker() -> tuple[str | None, str | None]:
     return None, None
 
 
-def _place_after(records: Sequence[AuditRecord], before: AuditCursor | None) -> AuditCursor:
-    """Return the cursor after a page of audit records."""
-    at = records[-1].at
-    earlier = before.listed if before is not None and before.at == at else 0
-    return AuditCursor(at, earlier + sum(record.at == at for record in records))
-
-
 class LocalClient:
     """A client in this process: it calls a registrar, under the service's settings."""
 
@@ -340,10 +333,8 @@ class LocalClient:
             before = AuditCursor(*map(int, place_of(page.cursor, int, int)))
             if before.listed < 0:
                 raise invalid_cursor(page.cursor)
-        entries = await self._registrar.catalog.query.audits(wanted, before=before, limit=limit + 1)
-        shown = [entry.record for entry in entries[:limit]]
-        place = _place_after(shown, before) if len(entries) > limit else None
-        return {"entries": [audit_view(record) for record in shown], "next_cursor": cursor_of(place)}
+        shown, following = await self._registrar.catalog.query.audit_page(wanted, before=before, limit=limit)
+        return {"entries": [audit_view(record) for record in shown], "next_cursor": cursor_of(following)}
 
     async def workers(self) -> WorkerList:
         """Return the workers with the shards they hold."""

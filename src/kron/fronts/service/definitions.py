@@ -58,13 +58,13 @@ async def export_definitions(
 ) -> tuple[list[DefinitionView], bool]:
     """Return stored schedules as jobs, in the order of their names, and whether there are more.
 
-    At most `limit`, and no more than the processor time of one answer allows.
+    At most `limit`, fewer if they are long, and no more than the processor time of one answer allows.
     """
-    found = await registrar.catalog.query.jobs(wanted, after=after, limit=limit + 1)
+    found, has_more = await registrar.catalog.query.job_page(wanted, after=after, limit=limit)
 
     def views() -> list[DefinitionView]:
         budget, shown = CpuBudget(), list[DefinitionView]()
-        for each in found[:limit]:
+        for each in found:
             definition, etag = definition_document(each.job), etag_of(each.job)
             shown.append({"definition": definition, "etag": etag, "applied_set": each.job.applied_set})
             if budget.is_spent:
@@ -72,7 +72,7 @@ async def export_definitions(
         return shown
 
     shown = await registrar.compute_pool.run(views)
-    return shown, len(shown) < len(found)
+    return shown, has_more or len(shown) < len(found)
 
 
 def definition_document(record: JobRecord) -> Document:

@@ -386,9 +386,8 @@ class Registrar:
     async def schedule_page(
         self, wanted: JobFilter, *, after: str, limit: int
     ) -> tuple[list[Document], bool]:
-        """Return schedules in the order of their names, and whether there are more."""
-        found = await self.catalog.query.jobs(wanted, after=after, limit=limit + 1)
-        jobs, has_more = found[:limit], len(found) > limit
+        """Return schedules by name, fewer if they are long, and whether there are more."""
+        jobs, has_more = await self.catalog.query.job_page(wanted, after=after, limit=limit)
         states = await self.catalog.query.states([found.job.identity for found in jobs])
         following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits, states)
         now = self.now()

@@ -153,12 +153,13 @@ class Edits:
             return (await self._query.find(name)).job
 
     async def _others(self, record: JobRecord) -> list[Job]:
-        found = await self._query.jobs(JobFilter(), limit=MAX_OTHERS)
-        return [
-            compiled_job(job.definition, job.identity).for_job(job.identity)
-            for job in (each.job for each in found)
-            if job.identity != record.identity and not job.is_stopped
+        found, _ = await self._query.job_page(JobFilter(), after="", limit=MAX_OTHERS)
+        jobs = [
+            each.job for each in found if each.job.identity != record.identity and not each.job.is_stopped
         ]
+        return await self._compute(
+            lambda: [compiled_job(job.definition, job.identity).for_job(job.identity) for job in jobs]
+        )
 
 
 def _document(text: str) -> object:

@@ -173,11 +173,12 @@ class Pages:
 
     async def sorted_overview(self, wanted: JobFilter, order: SortKey, shown: int) -> Overview:
         """Return a page of sorted schedules, after those that were shown."""
-        jobs = await self._query.jobs(wanted, limit=self.max_sorted)
+        jobs, has_more = await self._query.job_page(wanted, after="", limit=self.max_sorted)
+        note = f"Sorted: the first {len(jobs):,} schedules by name; more have too long definitions."
         ranked = await self._ranked(jobs, order)
         page = ranked[shown : shown + SCHEDULES]
         after = shown + SCHEDULES if len(ranked) > shown + SCHEDULES else None
-        return Overview(await self._rows(page), after, len(jobs))
+        return Overview(await self._rows(page), after, len(jobs), note if has_more else None)
 
     async def _ranked(self, jobs: Sequence[FoundJob], order: SortKey) -> list[FoundJob]:
         if order is SortKey.NEXT:
@@ -429,6 +430,6 @@ async def listed_schedules(
         shown = 0 if cursor is None else int(place_of(cursor, int)[0])
         first, note = found
         listed = await pages.sorted_overview(first, sort, min(max(shown, 0), pages.max_sorted))
-        return listed._replace(note=note), False
+        return listed._replace(note=listed.note or note), False
     after = "" if cursor is None else str(place_of(cursor, str)[0])
     return await pages.overview(wanted, after=after), bool(sort)

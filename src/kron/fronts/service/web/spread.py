@@ -94,8 +94,7 @@ class Spreads:
 
         One that was changed again since keeps its definition. All others change, or none.
         """
-        found = await self._query.jobs(JobFilter(), limit=MAX_SEARCHED)
-        records = {each.job.identity: each.job for each in found if each.job.edited_at == at}
+        records = await self._edited_at(at)
         earlier = await self._query.earlier_definitions(*records) if records else []
         before = {each.identity: each for each in sorted(earlier, key=lambda each: each.epoch)}
         if not before or len(records) > MAX_SPREAD:
@@ -123,6 +122,16 @@ class Spreads:
             reason = f"{record.identity} has no single minute that could become H"
             raise InvalidOptionError(option="remedy", value=remedy.value, reason=reason)
         return await edited_definition(self._registrar, record, {**definition_document(record), **change})
+
+    async def _edited_at(self, at: int) -> Mapping[str, JobRecord]:
+        """Return the schedules that were last changed at an instant, up to one more than change at once."""
+        records: dict[str, JobRecord] = {}
+        left, after, has_more = MAX_SEARCHED, "", True
+        while has_more and left > 0 and len(records) <= MAX_SPREAD:  # a page has at least one schedule
+            found, has_more = await self._query.job_page(JobFilter(), after=after, limit=left)
+            records |= {each.job.identity: each.job for each in found if each.job.edited_at == at}
+            left, after = left - len(found), found[-1].job.identity if found else after
+        return records
 
     async def _records(self, names: list[str]) -> Mapping[str, JobRecord]:
         found = await self._query.jobs(JobFilter(names=names), limit=MAX_SPREAD)
