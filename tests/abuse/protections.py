@@ -96,6 +96,20 @@ PROTECTIONS = (
         "tests/service/test_hostile_memory.py::test_schedules_whose_definitions_are_long_are_applied_in_parts",
     ),
     Protection(
+        "the definitions of a fleet are read within a budget",
+        f"{SERVICE}/web/start_group.py",
+        "if not group.definition or budget.is_spent:",
+        "if not group.definition:",
+        "tests/service/web/test_tag_lanes.py::test_definitions_are_read_while_the_budget_lasts",
+    ),
+    Protection(
+        "a picture of a fleet reads no long definitions",
+        "stores/sqlite/store.py",
+        '"limit": limit, "longest": MAX_GROUPED}',
+        '"limit": limit, "longest": 1 << 30}',
+        "tests/service/web/test_tag_lanes.py::test_schedules_of_long_definitions_are_left_out_and_told",
+    ),
+    Protection(
         "a page of an export has a budget",
         f"{SERVICE}/definitions.py",
         "            if budget.is_spent:\n                break\n        return shown",

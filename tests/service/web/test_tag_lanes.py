@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.query import JobFilter
+from kron.core.plan.query import MAX_GROUPED, JobFilter
 from kron.core.plan.record import RangeRecord, RunRecord, RunStatus
 from kron.core.plan.step import Change
 from kron.fronts.service.auth.principal import acting_as
@@ -122,6 +122,7 @@ async def test_start_groups_start_as_often_as_their_schedules_one_by_one(
         await recorded(registrar, f"job{number:02}", paused=1)
     await recorded(registrar, "job08", paused=1, paused_until=NOW + HOUR)
     await recorded(registrar, "job09", remaining=2)
+    monkeypatch.setattr(start_group, "READ_S", 60.0)
     monkeypatch.setattr(start_group, "STARTS_S", 60.0)
     monkeypatch.setattr(start_group, "WINDOWS_S", 60.0)
     query, view = registrar.catalog.query, view_of(zoom, NOW, NOW)
@@ -148,6 +149,24 @@ async def test_a_schedule_whose_windows_others_with_another_tag_have_too_is_coun
     fleet = await start_groups_of(registrar.catalog.query, JobFilter())
     assert sorted((one.name, one.jobs) for one in fleet.groups) == sorted((name, 1) for name in names)
     assert (fleet.total, fleet.left_out) == (4, 0)
+
+
+async def test_schedules_of_long_definitions_are_left_out_and_told(registrar: Registrar) -> None:
+    for number in range(30):
+        salt = str(number).rjust(MAX_GROUPED if number < 3 else 1)
+        await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="0 3 * * *", salt=salt))
+    page = await now_of(registrar)
+    assert page.notes == ["The coming starts of 3 schedules are left out: choose a tag to see them."]
+
+
+async def test_definitions_are_read_while_the_budget_lasts(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr=f"{number} 3 * * *"))
+    monkeypatch.setattr(start_group, "READ_S", 0.0)
+    page = await now_of(registrar)
+    assert page.notes == ["The coming starts of 30 schedules are left out: choose a tag to see them."]
 
 
 async def test_more_schedules_of_their_own_times_than_are_read_are_told(

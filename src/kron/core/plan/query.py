@@ -43,8 +43,15 @@ class FoundJob(NamedTuple):
     changed_at: int
 
 
+# The longest definition that a group has, in characters.
+MAX_GROUPED = 16_384
+
+
 class JobGroup(NamedTuple):
-    """Jobs with one definition, one first tag and one state: how many they are, and the first name."""
+    """Jobs with one definition, one first tag and one state: how many they are, and the first name.
+
+    The definition is empty where those of the jobs are longer than MAX_GROUPED.
+    """
 
     definition: str
     tag: str | None

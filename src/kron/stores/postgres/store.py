@@ -12,6 +12,7 @@ from kron.core.errors import OwnedError, StoreError, StoreUnavailableError
 from kron.core.plan.incident import incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
+    MAX_GROUPED,
     AuditCursor,
     Audited,
     AuditFilter,
@@ -508,7 +509,7 @@ class PostgresStore:
         self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
     ) -> list[JobGroup]:
         """Return groups of jobs, the largest first."""
-        values = {**_filter_values(wanted), "namespace": namespace, "limit": limit}
+        values = {**_filter_values(wanted), "namespace": namespace, "limit": limit, "longest": MAX_GROUPED}
         async with self._reading() as connection:
             return groups_of(await rows_of(connection, groups_statement(SQL, wanted, singly=singly), values))
 

@@ -14,6 +14,7 @@ from kron.core.errors import OwnedError, StoreUnavailableError
 from kron.core.plan.incident import incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
+    MAX_GROUPED,
     AuditCursor,
     Audited,
     AuditFilter,
@@ -578,7 +579,7 @@ class SqliteStore:
     ) -> list[JobGroup]:
         """Return groups of jobs, the largest first."""
         store, statement = self._reader(), groups_statement(SQL, wanted, singly=singly)
-        values = {**_filter_values(wanted), "limit": limit}
+        values = {**_filter_values(wanted), "limit": limit, "longest": MAX_GROUPED}
         return groups_of(await store._do(store._of_namespace, statement, namespace, values))
 
     async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:

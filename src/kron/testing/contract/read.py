@@ -5,6 +5,7 @@ import json
 
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import (
+    MAX_GROUPED,
     AuditCursor,
     AuditFilter,
     JobFilter,
@@ -450,6 +451,19 @@ class TallyContract:
         ]  # fmt: skip
         irregular = await store.find_jobs(SPACE, JobFilter(irregular=True))
         assert [found.job.identity for found in irregular] == ["g"]
+
+    async def test_long_definitions_are_grouped_without_their_text(self, store: Store) -> None:
+        longest, longer, other = (
+            json.dumps({"salt": salt * (MAX_GROUPED - len('{"salt": ""}') + more)})
+            for salt, more in (("x", 0), ("x", 1), ("y", 1))
+        )
+        await stored(
+            store, a_job("a", definition=longest), a_job("b", definition=longer), a_job("c", definition=other)
+        )
+        assert await store.group_jobs(SPACE, JobFilter(), limit=9) == [
+            JobGroup("", None, False, False, 2, "b"),
+            JobGroup(longest, None, False, False, 1, "a"),
+        ]
 
     async def test_runs_are_counted_in_parts_by_tag_and_status(self, store: Store) -> None:
         ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")

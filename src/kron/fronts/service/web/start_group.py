@@ -25,8 +25,9 @@ MAX_GROUPS, MAX_SINGLY, MAX_IRREGULAR = 20_000, 10_000, 500
 MAX_MEMBERS = 2_000
 # Schedules with windows that are decided; of more, the starts count at their nominal times.
 MAX_DECIDED = 2_000
-# Processor time for the coming starts of one picture, and for the decisions of windows, in seconds.
-STARTS_S, WINDOWS_S = 0.3, 0.15
+# Processor time to read the definitions of a fleet, for the coming starts of one picture, and for the
+# decisions of windows, in seconds.
+READ_S, STARTS_S, WINDOWS_S = 0.25, 0.3, 0.15
 # Profiles whose tags are remembered.
 MAX_PROFILES = 4_096
 
@@ -72,12 +73,12 @@ async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
     tags: Counter[str | None] = Counter()
     for group in groups:
         tags[group.tag] += group.jobs
-    shared, singles = await query.compute(lambda: _parted(groups))
+    shared, singles, left_out = await query.compute(lambda: _parted(groups))
     together = [StartGroup(group.definition, group.name, group.jobs, group.tag) for group in shared]
-    left_out = 0
     if len(groups) == MAX_GROUPS:
-        left_out = max(0, await query.count(wanted) - tags.total())
-        tags[None] += left_out
+        unread = max(0, await query.count(wanted) - tags.total())
+        left_out += unread
+        tags[None] += unread
     if singles:
         theirs = wanted._replace(definitions=sorted({group.definition for group in singles}), irregular=False)
         found = await query.groups(theirs, limit=MAX_SINGLY, singly=True)
@@ -91,12 +92,24 @@ async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
     return StartGroups(together, tags, left_out)
 
 
-def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]:
-    """Return the groups that start together, and those whose schedules are to be read one by one."""
+class _Parts(NamedTuple):
+    """Groups that start together, those whose schedules are read one by one, and how many are left out."""
+
+    together: list[JobGroup]
+    singles: list[JobGroup]
+    left_out: int
+
+
+def _parted(groups: Iterable[JobGroup]) -> _Parts:
+    """Part groups by how their schedules start, the largest first and while the budget lasts."""
     together, hashed = list[JobGroup](), list[JobGroup]()
     windowed, alone = list[JobGroup](), list[JobGroup]()
+    left_out, budget = 0, CpuBudget(READ_S)
     for group in groups:
         if group.is_stopped or group.is_irregular:
+            continue
+        if not group.definition or budget.is_spent:
+            left_out += group.jobs
             continue
         try:
             compiled = compiled_job(group.definition, group.name)
@@ -109,11 +122,12 @@ def _parted(groups: Iterable[JobGroup]) -> tuple[list[JobGroup], list[JobGroup]]
         else:
             (alone if group.jobs == 1 else windowed).append(group)
     if sum(group.jobs for group in windowed) > MAX_DECIDED:
-        return together + windowed + alone, hashed
+        return _Parts(together + windowed + alone, hashed, left_out)
     # Schedules are read one by one by their definition, whatever their tag.
     read = {group.definition for group in windowed}
     together += [group for group in alone if group.definition not in read]
-    return together, hashed + windowed + [group for group in alone if group.definition in read]
+    singles = hashed + windowed + [group for group in alone if group.definition in read]
+    return _Parts(together, singles, left_out)
 
 
 async def _irregular(query: Query, wanted: JobFilter) -> list[StartGroup]:

@@ -305,8 +305,8 @@ AND launcher_kind = %(launcher_kind)s
 AND deleted_at IS NULL
 
 -- name: group_jobs
--- The tag is read from each different profile once, not for each schedule.
-SELECT definition, profile::jsonb -> 'tags' ->> 0, stopped, irregular, sum(jobs)::bigint, min(name) FROM (
+-- The tag is read from each different profile once, not for each schedule; a long definition is not returned.
+SELECT CASE WHEN length(definition) <= %(longest)s THEN definition ELSE '' END, profile::jsonb -> 'tags' ->> 0, stopped, irregular, sum(jobs)::bigint, min(name) FROM (
     SELECT definition, profile, (paused OR suspended)::integer AS stopped,
         (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL)::integer AS irregular,
         count(*) AS jobs, min(schedule_id) AS name

@@ -124,8 +124,8 @@ AND launcher_kind = :launcher_kind
 AND deleted_at IS NULL
 
 -- name: group_jobs
--- The tag is read from each different profile once, not for each job.
-SELECT definition, iif(json_valid(profile), profile ->> '$.tags[0]', NULL), stopped, irregular, sum(jobs), min(name) FROM (
+-- The tag is read from each different profile once, not for each job; a long definition is not returned.
+SELECT CASE WHEN length(definition) <= :longest THEN definition ELSE '' END, iif(json_valid(profile), profile ->> '$.tags[0]', NULL), stopped, irregular, sum(jobs), min(name) FROM (
     SELECT definition, profile, paused OR suspended AS stopped, (remaining IS NOT NULL OR past IS NOT NULL OR handled IS NOT NULL OR paused_until IS NOT NULL) AS irregular,
         count(*) AS jobs, min(schedule_id) AS name
     FROM jobs WHERE namespace = :namespace {own} GROUP BY definition, profile, stopped, irregular {singly}
