@@ -336,5 +336,5 @@ async def test_feedback_is_refused_where_no_executor_reports(rig: Rig) -> None:
         await rig.catalog.feedback("0" * 64, RunEvent.SUCCESS)
     await rig.catalog.upsert([JobDefinition(JOB)])
     run = await rig.catalog.run_now("job", "request")
-    with pytest.raises(ConflictError, match="noticed by its worker"):
+    with pytest.raises(ConflictError, match="The worker of this run records its end"):
         await rig.catalog.feedback(run.key, RunEvent.SUCCESS)

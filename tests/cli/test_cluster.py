@@ -102,7 +102,7 @@ def test_a_pause_has_its_reason_and_ends_with_a_resume(place: Cluster, kron: Kro
     assert "paused" not in place.status()
     code, _, error = kron("pause", "default/a", "--until", "2026-06-01T12:00Z")
     assert code == BAD
-    assert "the pause of a KronJob has no end" in error
+    assert "a KronJob is paused until it is resumed" in error
 
 
 def test_the_records_of_the_cluster_are_answered(kron: Kron) -> None:

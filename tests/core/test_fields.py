@@ -178,7 +178,7 @@ def test_a_field_that_is_declared_has_its_problems_reported() -> None:
     assert [problem.path for problem in problems] == ["drft", "cooldown", "weight"]
     value, problems = read({"weight": 2, "share": 3})
     assert value == Extended(weight=2)
-    assert [str(problem) for problem in problems] == ['share "3": stands beside weight; use one of the two']
+    assert [str(problem) for problem in problems] == ['share "3": conflicts with weight; use one of the two']
 
 
 def test_several_fields_with_two_words_each_are_described() -> None:

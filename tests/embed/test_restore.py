@@ -108,7 +108,7 @@ DAMAGE = [
         "edited_at",
         1 << 60,
         "TaskInvalidValueError",
-        "Invalid value for field 'edited_at': lies beyond the calendar",
+        "Invalid value for field 'edited_at': is outside the years 1 to 9999",
         id="beyond the calendar",
     ),
     pytest.param(

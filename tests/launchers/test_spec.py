@@ -161,9 +161,14 @@ def http(**fields: object) -> dict[str, object]:
         pytest.param(process(env=["A=1"]), "launcher.env", "an object of strings", id="env is a list"),
         pytest.param(process(env={"A": 1}), "launcher.env", "must be a string", id="env has numbers"),
         pytest.param(
-            process(env={"A=B": "1"}), "launcher.env", "not the name of a variable", id="= in a name"
+            process(env={"A=B": "1"}),
+            "launcher.env",
+            "not the name of an environment variable",
+            id="= in a name",
         ),
-        pytest.param(process(env={"": "1"}), "launcher.env", "not the name of a variable", id="empty name"),
+        pytest.param(
+            process(env={"": "1"}), "launcher.env", "not the name of an environment variable", id="empty name"
+        ),
         pytest.param(
             process(env={"KRON_ATTEMPT": "1"}), "launcher.env", "only Kron sets", id="our own variable"
         ),

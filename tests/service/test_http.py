@@ -206,7 +206,7 @@ def test_a_field_beside_the_launcher_and_in_it_must_be_the_same(client: httpx.Cl
     expected = {
         "path": "version",
         "value": "0",
-        "reason": "is not what launcher.version says; use one of the two",
+        "reason": "differs from launcher.version; use one of the two",
     }
     assert problem["problems"] == [expected]
 

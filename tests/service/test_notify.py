@@ -165,7 +165,7 @@ def test_wrong_channels_are_refused_at_the_start_without_their_secrets(tmp_path:
         ),
         ({str(number): True for number in range(1_001)}, "must be an object of at most"),
         ({"ops": {"kind": "pager"}}, "ops: must be an object with kind: webhook, email, command"),
-        ({"ops": {"kind": "webhook", "url": "https://x.y", "url_file": "f"}}, "ops.url_file: stands beside"),
+        ({"ops": {"kind": "webhook", "url": "https://x.y", "url_file": "f"}}, "ops.url_file: conflicts with"),
     ]
     for channels, reason in cases:
         with pytest.raises(InvalidSettingsError) as refused:

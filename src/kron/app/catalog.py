@@ -273,7 +273,11 @@ class Catalog:
         off = offset_of(asked_at, now, reference, lookahead_ms=self.lookahead_ms)
         if not off:
             return now
-        _log.error("clocks_differ by %s ms: %s", off, "refused" if starts else "written with the store's")
+        _log.error(
+            "the clock differs from the store's by %s ms: %s",
+            off,
+            "refused" if starts else "written with the store's",
+        )
         if starts:
             raise ClocksDifferError(by_ms=off)
         return reference
@@ -470,7 +474,9 @@ class Catalog:
         async def read() -> tuple[JobState, RunRecord]:
             states = await self._store.cases(self._namespace, [identity])
             if not states or not self._traits.get(states[0].job.launcher_kind, DEFAULT_TRAITS).remote:
-                raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
+                raise ConflictError(
+                    "The worker of this run records its end; it cannot be reported", idempotency_key=key
+                )
             # The run is read after its job: a later change to it raises the revision that is compared.
             return states[0], await self._reported_run(key)
 

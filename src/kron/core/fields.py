@@ -386,7 +386,7 @@ class FieldTable:
             name = row.name
             if name in values:
                 other = next(each for each in row.words if each in given)
-                reader.problem(word, given[word], f"stands beside {other}; use one of the two")
+                reader.problem(word, given[word], f"conflicts with {other}; use one of the two")
                 continue
             values[name] = reader.read(word, parsers.get(name, row.type.parse), REFUSED)
         if REFUSED not in values.values():

@@ -169,7 +169,7 @@ def test_a_name_makes_the_identity_with_the_file_and_an_identity_stands_alone() 
         ("@daily @tz(UTC) @tz(UTC) name=a", 21, "timezone", "is given twice"),
         ("@daily @policy(deadline=1m) policy.deadline=2m name=a", 29, "policy.deadline", "is given twice"),
         ("@daily name=a name=b", 15, "name", "is given twice"),
-        ("@daily name=a identity=b", 8, "name=a", "stands beside identity"),
+        ("@daily name=a identity=b", 8, "name=a", "conflicts with identity"),
         ("@daily description=x", 1, "@daily description=x", "has no name"),
         ("@daily name=a command=b c", 25, "c", "is neither a directive nor a field"),
         ("@daily name= a", 13, "", "has no value"),
@@ -178,7 +178,7 @@ def test_a_name_makes_the_identity_with_the_file_and_an_identity_stands_alone() 
         (r'@daily name="\x"', 13, r'"\x"', "has an unknown escape"),
         ("@daily name=a tags=[a]", 20, "[a]", "is not JSON"),
         ("@daily name=a tags=" + "[" * 2000, 20, "[" * 2000, "is not JSON"),
-        ("@daily name=a tags=1 tags.x=2", 22, "tags.x", "stands beside tags"),
+        ("@daily name=a tags=1 tags.x=2", 22, "tags.x", "conflicts with tags"),
     ],
 )
 def test_a_problem_has_its_line_its_column_the_text_and_a_remedy(

@@ -97,22 +97,22 @@ def test_a_definition_with_its_fields_beside_their_objects_is_the_same_job(
     [
         pytest.param(
             {"cron_expr": "* * * * *"},
-            ("cron_expr", "stands beside schedule; use one of the two"),
+            ("cron_expr", "conflicts with schedule; use one of the two"),
             id="two words at the top",
         ),
         pytest.param(
             {"deadline": "1m", "policy": {"deadline": "1m"}},
-            ("deadline", "stands beside policy.deadline; use one of the two"),
+            ("deadline", "conflicts with policy.deadline; use one of the two"),
             id="beside and inside its object",
         ),
         pytest.param(
             {"overlap_policy": "skip", "policy": {"overlap": "skip"}},
-            ("overlap_policy", "stands beside policy.overlap; use one of the two"),
+            ("overlap_policy", "conflicts with policy.overlap; use one of the two"),
             id="under another word inside",
         ),
         pytest.param(
             {"overlap_policy": "skip", "concurrency": "forbid"},
-            ("concurrency", "stands beside overlap_policy; use one of the two"),
+            ("concurrency", "conflicts with overlap_policy; use one of the two"),
             id="two words beside",
         ),
     ],

@@ -218,7 +218,7 @@ def _read_channel(name: str, value: object, problems: list[Problem]) -> Channel 
             reader.problem(word, None, "is missing")
     for word in table.words:
         if word.endswith("_file") and reader.has(word) and reader.has(word.removesuffix("_file")):
-            reader.problem(word, None, f"stands beside {word.removesuffix('_file')}; use one of the two")
+            reader.problem(word, None, f"conflicts with {word.removesuffix('_file')}; use one of the two")
     secret = {reader.path_of(word) for word in _SECRET}
     values = table.read(reader)
     problems += [replace(each, value=None) if each.path in secret else each for each in own]

@@ -187,7 +187,7 @@ class Sender:
                 try:
                     outbox = await self._send_due(now)
                 except StoreError as error:
-                    _log.warning("the outbox cannot be used: %s", error)
+                    _log.warning("the outbox of notifications cannot be used: %s", error)
                     wake_at = now + RETRY_AFTER_MS
                 else:
                     wake_at = outbox.wake_at

@@ -82,7 +82,7 @@ class ClusterClient(LocalClient):
         """Pause a KronJob by an annotation, or remove it; a pause has no end of its own."""
         if until is not None:
             raise InvalidOptionError(
-                option="--until", value=until, reason="the pause of a KronJob has no end"
+                option="--until", value=until, reason="a KronJob is paused until it is resumed"
             )
         kronjob = self._kronjob(schedule_id)
         await self._annotate(kronjob, {PAUSED: (reason or "paused") if paused else None})

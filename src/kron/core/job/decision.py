@@ -99,7 +99,9 @@ def decide_at(job: Job, nominal_time: EpochSeconds) -> Decision:
     bounds = job.window.bounds(nominal_time)
     zone = job.schedule.plan.zone
     if not _in_calendar(bounds, zone):
-        raise InvalidInstantError(value=datetime_of(nominal_time), reason="its window leaves the calendar")
+        raise InvalidInstantError(
+            value=datetime_of(nominal_time), reason="its window extends beyond the years 1 to 9999"
+        )
     key = period_key(job.seed_strategy, rfc3339(nominal_time), nominal_time, zone)
     seed = seed_hash(job.identity, key, job.salt)
     start, end = bounds

@@ -263,7 +263,7 @@ def canonical(document: Mapping[str, object], problems: list[Problem]) -> Canoni
         other = next((each for each in place.words if each in holder), None)
         if other is not None:
             path = other if place.holder is None else f"{place.holder}.{other}"
-            reason = f"stands beside {renamed.get(path, path)}; use one of the two"
+            reason = f"conflicts with {renamed.get(path, path)}; use one of the two"
             problems.append(Problem(str(word), value, reason))
             continue
         holder[place.words[0]] = value

@@ -191,7 +191,7 @@ class _Line:
         for name in path[:-1]:
             inner = holder.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise _SyntaxError(start, ".".join(path), f"stands beside {name}", "use one of the two")
+                raise _SyntaxError(start, ".".join(path), f"conflicts with {name}", "use one of the two")
             holder = inner
         if path[-1] in holder:
             raise _SyntaxError(start, ".".join(path), "is given twice", "leave one out")
@@ -291,7 +291,7 @@ class _Line:
         name = self.document.pop("name", None)
         start = self.places.pop("name", 0)
         if name is not None and "identity" in self.document:
-            raise _SyntaxError(start, f"name={name}", "stands beside identity", "use one of the two")
+            raise _SyntaxError(start, f"name={name}", "conflicts with identity", "use one of the two")
         if name is not None:
             self.named = True
             self._put(("identity",), f"{self.stem}/{name}", start)

@@ -115,7 +115,7 @@ def _check_fields(record: JobRecord | RunRecord, texts: frozenset[str], optional
         elif field in FROM_ONE and value < 1:
             raise TaskInvalidValueError(field=field, value=value, reason="must be at least 1")
         elif abs(value) > LAST_MS and field != "token":
-            raise TaskInvalidValueError(field=field, value=value, reason="lies beyond the calendar")
+            raise TaskInvalidValueError(field=field, value=value, reason="is outside the years 1 to 9999")
 
 
 def _check_times(record: JobRecord | RunRecord, now: int) -> None:

@@ -82,7 +82,7 @@ def process(
     """Add a process to the DAG that is being built; `fields` are those of its node."""
     draft = _DRAFT.get()
     if draft is None:
-        raise DagError("DAG_VALIDATION_NO_DAG", "A process is added inside the function of a @dag")
+        raise DagError("DAG_VALIDATION_NO_DAG", "process() can only be called inside the function of a @dag")
     needs = [each.task_id for each in after or []]
     return draft.add(name, {"type": "process", "command": command, "dependsOn": needs, **fields})
 

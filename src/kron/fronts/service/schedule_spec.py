@@ -328,7 +328,7 @@ def _read_settings(
     launcher = given.get("launcher", rules.launcher or {"kind": "workflow"})
     if isinstance(launcher, Mapping):
         problems += [
-            Problem(name, given[name], f"is not what launcher.{name} says; use one of the two")
+            Problem(name, given[name], f"differs from launcher.{name}; use one of the two")
             for name in WORKFLOW_FIELDS
             if name in given and not _agree(launcher.get(name), given[name])
         ]

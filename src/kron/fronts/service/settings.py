@@ -122,7 +122,7 @@ def _sources(value: object) -> Mapping[str, str]:
     """Return where the secrets that launchers may name are."""
     document = json_value(value)
     if not isinstance(document, Mapping):
-        raise invalid_value("...", "must be an object of names and places")
+        raise invalid_value("...", "must be an object of names, each with env:VARIABLE or file:/PATH")
     for name, place in document.items():
         is_place = (
             isinstance(place, str) and place.startswith(("env:", "file:/")) and len(place) > len("env:")

@@ -242,7 +242,7 @@ async def connect(address: str, origin: Origin, route: Route, *, seconds: float)
                 return await _tunnelled(origin, route, route.proxy)
             return await _opened(address, origin.port, origin, route.tls, route.server_name)
     except TimeoutError as cause:
-        raise ConnectTimeoutError("no connection in time") from cause
+        raise ConnectTimeoutError("connecting timed out") from cause
     except OSError as cause:
         raise ConnectError(_reason_of(cause)) from cause
 

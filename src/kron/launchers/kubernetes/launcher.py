@@ -337,7 +337,7 @@ class KubernetesLauncher(RemoteLauncher):
         try:
             await self._api.delete(JOBS, *ended.place, uid=ended.uid)
         except (ApiError, ApiUnavailableError) as error:
-            _log.info("the Job %s/%s stays: %s", *ended.place, error)
+            _log.info("the Job %s/%s is not deleted: %s", *ended.place, error)
 
     def _track(self, place: JobPlace, tracked: TrackedJob) -> None:
         self._untrack(place)

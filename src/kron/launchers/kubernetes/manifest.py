@@ -142,7 +142,8 @@ def _variables(launch: Launch, notes: Mapping[str, str]) -> list[Document]:
     if payload is not None:
         if len(payload.document.encode()) > MAX_PAYLOAD:
             raise PayloadTooLargeError(
-                f"The payload has more than {MAX_PAYLOAD:,} bytes", reason="it does not fit into a variable"
+                f"The payload has more than {MAX_PAYLOAD:,} bytes",
+                reason="it does not fit into an environment variable",
             )
         variables |= {f"KRON_{name.upper()}": value for name, value in payload.facts.items()}
         variables[PAYLOAD] = payload.document

@@ -79,7 +79,7 @@ def is_unsafe(variable: str) -> bool:
 def parse_variable(name: str) -> str:
     """Return the name of a variable that schedules may set, as an operator lists it."""
     if not name.replace("_", "a").isalnum() or name[0].isdigit() or not name.isascii():
-        raise invalid_value(name, "must be the name of a variable")
+        raise invalid_value(name, "must be the name of an environment variable")
     if is_unsafe(name) or name.startswith(RESERVED_PREFIX):
         raise invalid_value(name, "decides which code runs or which run it is, so no schedule may set it")
     return name
@@ -115,7 +115,7 @@ def _parse_env(value: object) -> Pairs:
     pairs = parse_pairs(value)
     for name, _ in pairs:
         if not name or "=" in name:
-            raise invalid_value(name, f'"{name}" is not the name of a variable')
+            raise invalid_value(name, f'"{name}" is not the name of an environment variable')
         if name.startswith(RESERVED_PREFIX) and not name.startswith(FREE_PREFIX):
             reason = f"{name} starts with {RESERVED_PREFIX}, which only Kron sets; use {FREE_PREFIX}..."
             raise invalid_value(name, reason)
