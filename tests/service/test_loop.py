@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -94,3 +95,15 @@ def test_no_request_keeps_the_event_loop(name: str, served: tuple[httpx.Client, 
         taken.append(stretches.longest_s(server.pid))
     # A collection of garbage can fall into any of them.
     assert min(taken) < MAX_STRETCH_S, taken
+
+
+def test_the_first_to_read_the_description_of_the_api_does_not_wait_for_it(tmp_path: Path) -> None:
+    notes = tmp_path / "stretches"
+    settings = {"STRETCHES": str(notes), "KRON_TICK_MS": "5000", "KRON_LOG_LEVEL": "debug"}
+    with serving(tmp_path, program=PROGRAM, **settings) as (client, server):
+        server.logged("the description of the API is ready")
+        stretches = Stretches(notes)
+        stretches.longest_s(server.pid)
+        assert client.get("/docs").status_code == 200
+        client.get("/healthz")
+        assert stretches.longest_s(server.pid) < MAX_STRETCH_S
