@@ -298,3 +298,9 @@ def test_the_playground_answers_while_it_is_typed_into(tmp_path: Path) -> None:
     answered = TYPED.replace(b"nothing yet", b"At 09:00 every day")
     with answering(Answer(TYPED), Answer(answered)) as url:
         assert "At 09:00 every day" in look(url, tmp_path).dom
+
+
+def test_a_playground_whose_session_has_ended_leads_to_the_login(tab: Chromium) -> None:
+    with answering(Answer(TYPED), Answer(b"<h1>Sign in</h1>", 303)) as url:
+        tab.open(url)
+        wait_for(lambda: tab.path == "/login", lambda: tab.path)

@@ -13,9 +13,20 @@ from kron.core.plan.registration import create, is_period
 from kron.core.plan.step import JobState
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
+from kron.fronts.service.responses import AuditView
 from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
 from kron.fronts.service.web.time_text import moment_of
-from kron.fronts.service.web.view_models import HIGH, LOW, PART_S, PARTS, day_of, mark_of, spark_of
+from kron.fronts.service.web.view_models import (
+    HIGH,
+    LOW,
+    MAX_SHOWN,
+    PART_S,
+    PARTS,
+    audit_entry,
+    day_of,
+    mark_of,
+    spark_of,
+)
 
 NOW = int(datetime(2026, 3, 28, 12, 0, 0, tzinfo=UTC).timestamp())
 WORK = {"workflow_id": "w", "version": 1, "user_id": "u"}
@@ -103,3 +114,16 @@ def test_the_day_of_a_paused_job_starts_with_the_end_of_its_pause() -> None:
         job = a_job(cron_expr)._replace(paused=1, paused_until=1000 * (NOW + 12 * 3600))
         (bar,) = day_of(JobState(job), 1000 * NOW).bars
         assert bar == (48, 48)
+
+
+def test_an_entry_of_the_audit_log_is_short_however_many_runs_a_backfill_had() -> None:
+    after: dict[str, object] = {"runs": 1_000, "idempotency_keys": ["f" * 64] * 1_000}
+    view = AuditView(
+        at="2026-03-28T12:00:00Z", who="ann", request_id=None, action="backfill", name="job", user_id="ann",
+        before=None, after=after,
+    )  # fmt: skip
+    runs, keys = audit_entry(view, 1000 * NOW).changes
+    assert runs == ("runs", None, "1000")
+    assert keys[2] is not None
+    assert len(keys[2]) < MAX_SHOWN + 100
+    assert keys[2].endswith("... (68,000 characters; the API has all)")

@@ -46,6 +46,8 @@ INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 # Characters that begin a direction of text, each with the one that ends it, and the end of an isolate.
 PDI, PDF = "\u2069", "\u202c"
 DIRECTIONS = {**dict.fromkeys("\u2066\u2067\u2068", PDI), **dict.fromkeys("\u202a\u202b\u202d\u202e", PDF)}
+# The characters of a field's value that a page shows; its form of an edit has them all.
+MAX_VALUE = 4_000
 # Fields of a form that are read.
 MAX_FIELDS = 10
 # A longer form is read beside the event loop: its escapes are decoded one by one.
@@ -94,6 +96,7 @@ def _environment() -> Environment:
         "told": told,
         "why_dropped": why_dropped,
         "closed": closed,
+        "bounded": bounded,
         "filled": filled,
         "json": partial(json.dumps, ensure_ascii=False),
     }
@@ -159,6 +162,14 @@ def closed(value: object) -> str:
             ends.append(DIRECTIONS[character])
         parts.append(character)
     return "".join([*parts, *reversed(ends)])
+
+
+def bounded(text: object) -> str:
+    """Return the beginning of a long value: a page stays small, and the API has all of it."""
+    whole = str(text)
+    if len(whole) <= MAX_VALUE:
+        return whole
+    return f"{whole[:MAX_VALUE]}... ({len(whole):,} characters; the API has all)"
 
 
 def filled(document: Mapping[str, object]) -> Mapping[str, object]:

@@ -62,6 +62,8 @@ PARTS = 96
 PART_S = DAY // PARTS
 # Starts of a day that are listed one by one; a denser schedule without windows is probed column by column.
 MAX_LISTED, MAX_IN_WINDOWS = 2_000, 10_000
+# The characters of a value that an entry of the audit log shows.
+MAX_SHOWN = 400
 # Outcomes with links on the page of a schedule; the least and the greatest height in a sparkline.
 MARKS, LOW, HIGH = 16, 5, 20
 # Each status as a class of the style sheet, and as a word.
@@ -652,7 +654,7 @@ def audit_entry(entry: AuditView, now: int) -> AuditRow:
     """Return an entry of the audit log as its page shows it."""
     before, after = (dict(_leaves(entry[side] or {})) for side in ("before", "after"))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    changes = [(name, before.get(name), after.get(name)) for name in names]
+    changes = [(name, _shortened(before.get(name)), _shortened(after.get(name))) for name in names]
     at = moment_of(1000 * parse_instant(entry["at"]), UTC_ZONE, now)
     return AuditRow(at, entry["who"], entry["action"], entry["name"], entry["request_id"], changes)
 
@@ -664,3 +666,10 @@ def _leaves(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
             yield from _leaves(inner, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", inner if isinstance(inner, str) else json.dumps(inner)
+
+
+def _shortened(value: str | None) -> str | None:
+    """Return the beginning of a long value: an entry of a backfill has a thousand keys."""
+    if value is None or len(value) <= MAX_SHOWN:
+        return value
+    return f"{value[:MAX_SHOWN]}... ({len(value):,} characters; the API has all)"

@@ -11,6 +11,8 @@
     latest += 1;
     const number = latest;
     const response = await fetch(address, { headers: { accept: "text/html" } });
+    // An expired session leads to the login page, and from there to what was typed.
+    if (response.redirected && number === latest) location.href = address;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("answer");
     // A later answer may have come first.
     if (!fresh || number !== latest) return;
