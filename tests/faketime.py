@@ -20,7 +20,7 @@ class WrongClock:
         self.set(timedelta(0))
 
     def set(self, ahead: timedelta) -> None:
-        """Set the clock to so much ahead of the true one, at once for every process."""
+        """Set the clock ahead of the true one by an offset, at once for every process."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{ahead.total_seconds():+.0f}")
         new.replace(self._file)

@@ -184,7 +184,7 @@ class Experiment:
             if kind == "windows":
                 _flood_with(client, WINDOWS, launcher, WINDOWED)
                 time.sleep(seconds)
-                # Users take turns: it takes some time until so many windows are planned.
+                # Users take turns: planning this many windows takes some time.
                 opened = wait_for(
                     lambda: count if (count := self._count("kron_runs_open")) >= least else None
                 )

@@ -1,4 +1,4 @@
-"""`python -m tests.abuse.timing`: what answers cost for what others have, and for what nobody has.
+"""`python -m tests.abuse.timing`: the cost of answers about others' resources and missing ones.
 
 A stranger asks a real service for both in turn, in random order. The share is the chance that the answer for
 the first costs more processor time than that for the second: one half, if the time tells nothing. The
@@ -99,7 +99,7 @@ def _sign_in(token: str) -> Asked:
 
 
 class Pair(NamedTuple):
-    """What is compared: of another tenant, and of nobody."""
+    """What is compared: a resource of another tenant, and a missing one."""
 
     title: str
     known: Asked

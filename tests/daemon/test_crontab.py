@@ -74,7 +74,7 @@ def test_root_runs_a_crontab_of_the_spool_as_its_user(tmp_path: Path) -> None:
     run = krond.run(name)
     assert krond.output(name, run["idempotency_key"]) == "nobody\n"
     assert krond.stop() == 0
-    # Nobody else's file runs as that user.
+    # A file of another user does not run as that user.
     os.chown(place, 1, -1)
     assert "belongs to another user" in str(load([], [str(place)]).problems)
 

@@ -237,7 +237,7 @@ def test_the_user_of_a_connection_is_known_while_its_socket_is_open(address: str
         accepted, peer = listening.accept()
         ends = peer[:2], listening.getsockname()[:2]
         assert user_of_connection(*ends) == os.geteuid()
-        # What a closed socket shows is root's number, whoever had it.
+        # What a closed socket shows is root's uid, whoever had it.
         client.close()
         assert user_of_connection(*ends) is None
         accepted.close()

@@ -47,7 +47,7 @@ class Rig(NamedTuple):
         assert not report.failed, report.failed
 
     async def runs(self, name: str = "a") -> list[RunRecord]:
-        """Return what is on record of a task's runs, oldest first."""
+        """Return the records of a task's runs, oldest first."""
         return (await self.store.runs(SPACE, name))[::-1]
 
 

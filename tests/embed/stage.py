@@ -89,7 +89,7 @@ def shown(instant: datetime) -> str:
 
 
 class KeptInMemory(SqliteStore):
-    """A store in memory that outlives the crash of whoever uses it, as a file would."""
+    """A store in memory that outlives a crash of its user, as a file would."""
 
     async def close(self) -> None:
         self.drop_locks()

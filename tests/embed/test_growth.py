@@ -24,7 +24,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(minutes=5)
 # More than the engine does in one transaction, twice as many, and twice as many again.
 COUNTS = (1_200, 2_400, 4_800)
-# SQLite says so after so many of its steps.
+# SQLite calls it after this many of its steps.
 STEPS = 100
 # How much more each further task may take: the last chunk is seldom full.
 SLACK = 1.02

@@ -43,7 +43,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_a_start_stands_before_a_call_that_came_while_it_was_being_written(rig: Rig) -> None:
-    """The retry is decided in one minute and on record in the next; a refused call comes in between."""
+    """The retry is decided in one minute and recorded in the next; a refused call comes in between."""
     rig.begin("12:00:30")
     await rig.stage.play(init("12:00:30", Given("a", "* * * * *", 29.5, "fail")), until("12:00:59"))
     rig.store.then("settle", Fault.DELAY)
@@ -128,7 +128,7 @@ async def test_the_times_in_a_trace_are_those_on_record(rig: Rig, fault: Fault |
 
 
 async def recorded_events(rig: Rig) -> list[tuple[str, int]]:
-    """Return the starts and ends that are on record."""
+    """Return the recorded starts and ends."""
     found = []
     for name in ("a", "b"):
         for run in await rig.runs(name):
@@ -187,7 +187,7 @@ async def test_what_never_was_committed_never_shows(rig: Rig, call: str) -> None
 
 
 def a_story(*steps: ScenarioStep) -> History:
-    """Play a story from noon on; what a dead scheduler could not tell is told by what is on record."""
+    """Play a story from noon on; what a dead scheduler could not report follows from the records."""
     story = asyncio.run(play(Scenario("UTC", moment("12:00:30").timestamp(), steps)))
     assert judge(story).lawful, judge(story)
     return story
@@ -247,7 +247,7 @@ def test_an_override_that_was_committed_at_a_crash_has_happened(how: str, commit
 
 
 async def test_all_open_stops_end_together_and_from_there_on_initialize_is_accepted(rig: Rig) -> None:
-    """Somebody tries to initialize at every turn of the event loop; stops begin in all stages of stopping."""
+    """Initialization is attempted at every turn of the event loop, in all stages of stopping."""
     rig.begin("12:00")
     await rig.stage.play(init("12:00", Given("a", "0 * * * *", 60, "30s")), until("12:00:10"))
     scheduler, listed = rig.stage.scheduler, rig.stage.listed([HOURLY])
@@ -310,7 +310,7 @@ async def test_a_second_initialize_with_the_same_list_leaves_two_lines_and_nothi
 
 
 class Ticking(SimulatedClock):
-    """A clock that shows another millisecond whenever somebody looks, so that a time says who looked when."""
+    """A clock that advances by a millisecond at each reading, so that a time identifies its reading."""
 
     def now(self) -> datetime:
         self._pass_to(super().now() + timedelta(milliseconds=1))
@@ -318,7 +318,7 @@ class Ticking(SimulatedClock):
 
 
 async def sessions_of(turns: list[tuple[int, Fault | None]]) -> tuple[list[tuple[int, int]], list[RunRecord]]:
-    """Initialize and stop again and again, after so many turns of the event loop; return when, and runs."""
+    """Initialize and stop repeatedly, after these numbers of turns of the event loop; return when, and runs."""
     clock, kept = Ticking(moment("12:00:58")), KeptInMemory()
     store = FaultyStore(kept, clock)
     scheduler = Scheduler(store, clock=clock, timezone="UTC")

@@ -1,4 +1,4 @@
-"""Stored tasks that somebody damaged are set aside and taken for new; all others go on."""
+"""Damaged stored tasks are quarantined and treated as new; all others continue."""
 
 import asyncio
 import json

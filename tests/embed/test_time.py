@@ -29,7 +29,7 @@ MS = timedelta(milliseconds=1)
 
 
 class KeptInFile(SqliteStore):
-    """A store in a file that outlives the crash of whoever uses it."""
+    """A store in a file that outlives a crash of its user."""
 
     async def close(self) -> None:
         self.drop_locks()
@@ -154,11 +154,11 @@ async def told(moves: list[tuple[str, int]]) -> tuple[list[int], list[int], list
 def test_the_time_of_a_trace_is_the_clock_made_monotone(moves: list[tuple[str, int]]) -> None:
     times, calls, walls = asyncio.run(told(moves))
     assert times == sorted(times)
-    # Somebody looks at the clock at each call, so the time is the latest that it ever showed then.
+    # The clock is read at each call, so the time is the latest that it ever showed then.
     assert calls == [max(walls[: count + 2]) for count in range(len(calls))]
 
 
-# --- behind what nobody stored ---------------------------------------------------------------------
+# --- behind an instant that was not stored ----------------------------------------------------------
 
 STORIES = [
     pytest.param([crash("12:05"), jump("12:05", "12:04"), init("12:04:10", HOURLY)], True, id="by a crash"),

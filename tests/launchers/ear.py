@@ -44,7 +44,7 @@ def a_launch(
 
 
 def on_record(launch: Launch, report: RunReport) -> Launch:
-    """Return a launch as an owner that heard of its acceptance has it on record."""
+    """Return a launch as the owner records it after its acceptance."""
     assert report.happened is RunEvent.ACCEPTED
     return launch._replace(run=launch.run._replace(acked=1, run_id=report.run_id))
 

@@ -1,4 +1,4 @@
-"""What was written is started, unless somebody else may have it by now."""
+"""A committed start is launched, unless another worker may own it by now."""
 
 from collections.abc import Mapping
 from dataclasses import replace

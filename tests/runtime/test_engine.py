@@ -447,7 +447,7 @@ async def test_what_waited_for_an_end_that_came_while_stopping_starts_with_the_n
 
 
 async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(rig: Rig) -> None:
-    """What is on record starts; what is not is left to the next owner."""
+    """Recorded starts are launched; the others are left to the next owner."""
     stops: list[asyncio.Task[None]] = []
 
     async def stop_at_once(launch: Launch) -> None:

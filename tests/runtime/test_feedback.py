@@ -1,4 +1,4 @@
-"""Feedback about executions whose end nobody waits for: it still moves their records (DESIGN 7)."""
+"""Feedback about executions whose end no worker awaits: it still updates their records."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from kron.core.plan.report import RunEvent, Traits
 from kron.ports import Store
 from tests.engine_stage import MINUTE, NOON, SECOND, SPACE, job_of, stage_on
 
-# As the http launcher is by default: accepted work is started by somebody else, who may or may not report.
+# As the http launcher is by default: accepted work is started by an executor, which may or may not report.
 UNWAITED = Traits(reports=False, idempotent=True, enqueues=True)
 
 

@@ -16,7 +16,7 @@ from tests.service.server import Process, serving
 # What a schema cannot say (an expression, a zone, a state) is refused although the schema allows it; what is
 # left of a deleted schedule has a check of its own.
 LEFT_OUT = "positive_data_acceptance,use_after_free"
-# Whom nobody knows is not told which methods a path has.
+# An unauthenticated caller is not told which methods a path has.
 UNTOLD = "unsupported_method"
 REQUEST_S = "20"
 # The tests send the same requests every time; `make fuzz` sends others each time, for minutes.
@@ -28,7 +28,7 @@ expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429,
 """
 
 
-# Each kind of caller: whoever comes where nobody has to say who they are, and tokens with their claims.
+# Each kind of caller: one of a service without authentication, and tokens with their claims.
 OPEN, EXPIRED = "open", "expired"
 CALLERS: dict[str, dict[str, object]] = {
     "admin": {"sub": "ops", "scope": "admin"},

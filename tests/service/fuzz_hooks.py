@@ -5,7 +5,7 @@ from typing import Any
 import schemathesis
 from schemathesis.specs.openapi.checks import use_after_free
 
-# What is on record of a schedule's periods stays when it is deleted.
+# The records of a schedule's periods stay when it is deleted.
 HISTORY = ("/runs", "/why")
 
 

@@ -1,4 +1,4 @@
-"""A worker that is killed as soon as its first launch was accepted, before that is on record."""
+"""A worker that is killed as soon as its first launch was accepted, before that is recorded."""
 
 import asyncio
 import os

@@ -43,7 +43,7 @@ class Office:
         self.registrar = Registrar(store, self.clock, rules=rules, wake=self.engine.call)
 
     async def work(self) -> None:
-        """Begin to look after the schedules."""
+        """Start the worker."""
         await self.engine.acquire()
         self.engine.run()
 

@@ -76,7 +76,7 @@ def lay_out(folder: Path) -> FolderBroker:
 
 
 def token() -> str:
-    """Return what whoever uses the guarded service shows."""
+    """Return a token for the service with authentication."""
     at = int(time.time())
     said = {"sub": "ann", "scope": "read write run admin", "aud": "kron", "iat": at, "exp": at + 600}
     return make_token(said, SECRETS["KRON_JWT_SECRET"].encode(), "HS256")

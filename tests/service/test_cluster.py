@@ -326,7 +326,7 @@ async def test_a_stop_has_an_end_although_the_store_is_away(postgres_url: str) -
         await member.leave()
         assert member.task.done()
     other = PostgresStore(postgres_url)
-    # The lease was not handed back; nobody can take over before it ends.
+    # The lease was not released; no other worker can take over before it expires.
     with pytest.raises(OwnedError):
         await other.acquire(NAMESPACE, "other")
     await other.close()

@@ -239,7 +239,7 @@ class Overtaken(SqliteWorkflows):
 
 
 class Interrupted(SqliteWorkflows):
-    """Keeps a version, and fails before anybody hears of it."""
+    """Stores a version, and fails before it answers."""
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
         await super().put(record)

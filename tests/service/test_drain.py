@@ -57,7 +57,7 @@ def test_a_drained_worker_hands_its_shards_to_the_others_until_it_is_resumed(
             wait_for(lambda: states(client) == {first: ("drained", 0), other: ("active", SHARDS)})
             before = len(executor.sent)
             wait_for(lambda: len(executor.sent) > before + 1)
-            # Nobody resumes it by being asked twice, and the other one cannot take it back.
+            # A second request does not resume it, and the other worker cannot take it back.
             drain(client, first, True)
             assert client.get("/readyz").json()["worker"] == "drained"
             drain(client, first, False)
@@ -87,7 +87,7 @@ def test_on_a_file_the_worker_that_stands_by_takes_over_and_the_command_line_doe
         code, text = kron("workers", "--drain", first, "--store", url)
         assert (code, text.partition(", now")[0]) == (0, f"{first}: drain requested")
         wait_for(lambda: states(client) == {first: ("drained", 0)})
-        # Nobody works: the page of a period says so, and no period is lost.
+        # No worker runs: the page of a period says so, and no period is lost.
         with process("worker", folder=tmp_path, **FAST, KRON_STORE=url):
             second = wait_for(only("active"))
             assert second != first

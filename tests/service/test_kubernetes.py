@@ -212,7 +212,7 @@ async def test_a_namespace_that_hangs_takes_nothing_from_other_tenants(
         await until(lambda: len(job_names(cluster)) == 2)
         first.server.signal(signal.SIGKILL)
     async with service(tmp_path, cluster, **namespaces) as second:
-        # The runs of the other tenant cannot be adopted: nobody waits for that.
+        # The runs of the other tenant cannot be adopted: nothing waits for that.
         adopting = len(cluster.requests)
         await second.post("/schedules/bob/run", {"request_id": "1"})
         await until(lambda: len(job_names(cluster)) == 3)

@@ -1,4 +1,4 @@
-"""From a schedule to its starts: when, under which key, and what is on record before (SPEC 3: 5, 7, 12)."""
+"""From a schedule to its starts: when, under which key, and what is recorded before (SPEC 3: 5, 7, 12)."""
 
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ def instants(zone: str, day: str, minutes: set[int], hours: set[int]) -> list[in
 
 
 async def worked_through(office: Office, zone: str, day: str) -> None:
-    """Look after the schedules from before a day until after it, an hour at a time."""
+    """Run the schedules from before a day until after it, an hour at a time."""
     start = datetime.fromisoformat(f"{day}T00:00:00").replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     office.clock.jump_to(start - 3 * HOUR)
     await office.registrar.upsert_schedule(

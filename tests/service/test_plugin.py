@@ -18,7 +18,7 @@ REPORTING = "class Launcher:\n    fields, reports = (), True\n    async def star
 
 
 def install(folder: Path, modules: dict[str, str], points: dict[str, str]) -> None:
-    """Put a package into a folder as an installer does: its modules, and what is on record of it."""
+    """Put a package into a folder as an installer does: its modules and its metadata."""
     record = folder / f"{Path(next(iter(modules))).stem}-1.0.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text(

@@ -169,7 +169,7 @@ async def test_who_no_longer_owns_a_schedule_neither_writes_its_rows_nor_moves_i
         await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         await office.until(NOON + 0.5 * MINUTE)
-        # Somebody else took over, and this one has not noticed.
+        # Another worker took over, and this one has not noticed.
         connection.execute("UPDATE leases SET owner = 'other', token = token + 1000")
         connection.commit()
         await office.until(NOON + 1.5 * MINUTE)

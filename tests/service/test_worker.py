@@ -92,7 +92,7 @@ def test_of_two_workers_one_works_and_the_other_takes_over_when_it_is_gone(url: 
             assert len([line for line in second.log if " WARNING kron.service " not in line]) == 1
             first.signal(signal.SIGTERM)
             assert first.ended() == 0
-            # Leases were handed over: nobody waits for them to run out.
+            # Leases were handed over: no worker waits for them to expire.
             second.logged("lease acquired")
             before = len(executor.sent)
             wait_for(lambda: len(executor.sent) >= before + 2)

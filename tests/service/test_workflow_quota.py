@@ -1,4 +1,4 @@
-"""The quota of workflow versions: a user with many deploys no other, and nobody else notices."""
+"""The quota of workflow versions: a user with many cannot deploy another, and other users are not affected."""
 
 import time
 from pathlib import Path

@@ -320,7 +320,7 @@ sys.exit(3 if given["meta"]["user_id"] == "eve" else 0)
 def test_a_process_gets_the_dag_on_its_input_and_the_meta_in_its_environment(tmp_path: Path) -> None:
     place = tmp_path / "read.json"
     command = {"kind": "process", "command": [sys.executable, "-c", READER], "env": {"PLACE": str(place)}}
-    # Nobody may name a command over HTTP; the executor is the operator's own.
+    # No caller may name a command over HTTP; the operator configures the executor.
     variables = {"KRON_EXECUTOR": json.dumps(command), "KRON_SIGNING_SECRET": SECRET}
     with serving(tmp_path, **variables) as (client, server):
         put(client)

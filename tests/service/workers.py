@@ -42,7 +42,7 @@ class Member:
 
     @property
     def shards(self) -> int:
-        """Return how much it looks after."""
+        """Return how many shards it owns."""
         return len(self.worker.engine._lease.owned.shards)
 
     async def leave(self) -> None:

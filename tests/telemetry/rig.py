@@ -98,7 +98,7 @@ class Rig:
         self.registrar = Registrar(self.panel.store, self.clock, wake=self.engine.call)
 
     async def begin(self, schedules: Mapping[str, Mapping[str, object]]) -> None:
-        """Register schedules and look after them."""
+        """Register schedules and run them."""
         for name, document in schedules.items():
             await self.registrar.upsert_schedule({"schedule_id": name, **document})
             self.scripted["callback"].then(name, *SCRIPT.get(name, []))
@@ -130,7 +130,7 @@ class Rig:
         await self.until(60)
 
     async def runs(self, name: str) -> list[RunRecord]:
-        """Return everything that is on record of a schedule's runs."""
+        """Return all records of a schedule's runs."""
         return await self.panel.store.runs(NAMESPACE, name, limit=10_000)
 
     @property

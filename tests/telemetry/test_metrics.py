@@ -1,4 +1,4 @@
-"""What is counted is what is on record: every counter against the exact ledger of a run in virtual time."""
+"""Counters agree with the records: every counter against the exact ledger of a run in virtual time."""
 
 import re
 from collections import Counter

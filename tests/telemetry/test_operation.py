@@ -254,7 +254,7 @@ async def ask_for_runs(url: str, executor: Executor) -> None:
 
 @pytest.mark.slow
 def test_the_id_of_a_request_reaches_the_executor_through_the_store(tmp_path: Path) -> None:
-    """Whoever asked is gone by the time a worker starts the run."""
+    """The request has ended by the time a worker starts the run."""
     url = f"sqlite:///{tmp_path}/kron.db"
     with executing() as executor:
         asyncio.run(ask_for_runs(url, executor))

@@ -1,4 +1,4 @@
-"""The id of a request stands in every line about the run it asked for, whoever writes it (real processes)."""
+"""The id of a request is in every log line about the run it requested, in every process (real processes)."""
 
 import json
 import signal

@@ -240,6 +240,6 @@ async def test_time_passes_while_the_engine_waits_for_a_late_answer(clock: Simul
     store = FaultyStore(SqliteStore(), clock, delay=30 * SECOND)
     store.then("settle", Fault.DELAY)
     runs, _ = await story(clock, store, jobs=1)
-    # The first start was on record half a minute late, and everything went on from there.
+    # The first start was recorded half a minute late, and everything continued from there.
     assert [run.status for run in runs[0]] == ["SUCCESS"] * 11
     assert [(run.ended_at or 0) // 1000 - run.nominal_time for run in runs[0]][:2] == [30, 0]

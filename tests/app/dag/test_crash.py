@@ -1,4 +1,4 @@
-"""A worker that dies between any two writes leaves runs that another one finishes, each attempt on record."""
+"""A worker that dies between any two writes leaves runs that another one finishes, each attempt recorded."""
 
 import asyncio
 import json

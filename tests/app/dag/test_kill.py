@@ -1,4 +1,4 @@
-"""Real workers killed with SIGKILL while tasks run: every outcome is exact, every execution on record."""
+"""Real workers killed with SIGKILL while tasks run: every outcome is exact, every execution recorded."""
 
 import asyncio
 import signal

@@ -137,7 +137,7 @@ def test_the_midnight_job_lost_a_day_after_the_spring_change(
     assert steps(Schedule("0 0 * * *", zone), start, len(expected)) == expected
 
 
-# --- nobody said what happens -----------------------------------------------------------------------
+# --- the specification is silent ---------------------------------------------------------------------
 
 ONCE_IN_SPRING = {"skip": [], "next": ["2024-03-31 01:00"]}
 IN_AUTUMN = {

@@ -360,7 +360,7 @@ def test_a_retry_gives_way_to_a_period_that_only_the_new_definition_has() -> Non
     made = world(Overlap.ALLOW, deadline=timedelta(0), retry_delay=timedelta(minutes=1))
     made.advance(MINUTE)
     made.end_period(nth(1), RunEvent.FAILED)
-    # Nobody looks until 12:03. At 12:02:30 the job is changed; the period of 12:02 is left over, and late.
+    # It wakes at 12:03. At 12:02:30 the job is changed; the period of 12:02 is left over, and late.
     case, edited_at = made.case, 1000 * NOON + 5 * MINUTE // 2
     job = with_policy(
         EVERY_MINUTE, deadline=timedelta(0), overlap=Overlap.ALLOW, retry_delay=timedelta(seconds=59)

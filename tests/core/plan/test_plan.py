@@ -387,7 +387,7 @@ def test_an_orphan_keeps_its_period() -> None:
     assert made.starts == [(1000 * nth(1), nth(1), 1), (made.now, nth(1), 2)]
 
 
-# --- runs somebody asks for ------------------------------------------------------------------------
+# --- manual runs -----------------------------------------------------------------------------------
 
 
 def test_a_run_asked_for_starts_at_once_whatever_runs_and_changes_no_period() -> None:

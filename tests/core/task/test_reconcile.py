@@ -186,7 +186,7 @@ def stored_tasks(draw: st.DrawFn) -> tuple[list[TaskConfig], list[JobState]]:
     return tasks, cases
 
 
-# What may differ between tasks: nothing, a start, an earlier minute that nobody looked at, and damage.
+# What may differ between tasks: nothing, a start, an earlier minute that was not polled, and damage.
 CHANGES: tuple[dict[str, int | str | None], ...] = (
     {},
     {},

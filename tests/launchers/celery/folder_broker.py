@@ -33,7 +33,7 @@ class FolderBroker:
         return Broker(url=self.url, options=self.options, **fields)
 
     def published(self) -> list[Published]:
-        """Return what nobody has consumed yet, the oldest first."""
+        """Return the messages that are not consumed yet, the oldest first."""
         return [_read(file) for file in sorted(self.folder.glob("*.msg"))]
 
     def queues(self) -> set[str]:

@@ -50,7 +50,7 @@ class Rabbit:
         self._tls = tls
 
     def serve(self) -> None:
-        """Serve one connection after the other, each in a thread, until nobody listens any more."""
+        """Serve one connection after the other, each in a thread, until the listener is closed."""
         while True:
             try:
                 connection, _ = self._listening.accept()
@@ -77,7 +77,7 @@ class Rabbit:
 
     def _answer(self, connection: socket.socket, read: Read) -> None:
         number = 0
-        while True:  # whoever hangs up ends it
+        while True:  # ends when either side closes
             _, channel, payload = _frame(read)
             method = struct.unpack(">HH", payload[:4])
             if method in ANSWERS:

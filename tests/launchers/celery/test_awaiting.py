@@ -166,7 +166,7 @@ async def test_a_take_over_does_not_wait_for_a_result_backend_that_hangs(tmp_pat
     options = CeleryOptions(broker=broker.broker(), backend=f"file://{results}")
     launcher, ear = AwaitingLauncher(SystemClock(), options), Ear()
     launch = a_launch({"kind": "celery", "task": "t"})
-    # To read it blocks until somebody writes.
+    # Reading blocks until there is a writer.
     result = results / f"celery-task-meta-{launch.run.key}"
     os.mkfifo(result)
     assert await launcher.adopt([launch], ear) == {launch.run.key}

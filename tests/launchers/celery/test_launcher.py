@@ -602,7 +602,7 @@ async def test_what_a_call_raises_is_raised_and_its_thread_goes_on() -> None:
         await aside.call(lambda: made.append(1 // 0), Share("ann"))
     await aside.call(lambda: made.append(1), Share("ann"))
     aside.close()
-    # Whoever closed it may begin again.
+    # A closed launcher may start again.
     await aside.call(lambda: made.append(2), Share("ann"))
     aside.close()
     assert made == [1, 2]

@@ -281,7 +281,7 @@ def resolving(work: Coroutine[Any, Any, DeliveryResult]) -> DeliveryResult:
 
 def test_a_host_of_several_addresses_is_asked_where_somebody_listens() -> None:
     async def ask() -> DeliveryResult:
-        # Nobody listens at the first of them.
+        # No server listens at the first of them.
         async with keeping() as keeper, sending(egress_policy_of(["127.0.0.0/8"])) as sender:
             return await sent(sender, f"http://several.example:{keeper.port}/")
 

@@ -158,7 +158,7 @@ async def test_a_name_nobody_knows_may_be_known_later() -> None:
 
 
 class TwoFaced(asyncio.SelectorEventLoop):
-    """A loop whose resolver gives an allowed address first, and another one to whoever asks again."""
+    """A loop whose resolver gives an allowed address first, and another one on the second lookup."""
 
     asked = 0
 

@@ -878,7 +878,7 @@ async def test_processes_of_an_owner_that_was_killed_are_adopted(
     owner = Owner(tmp_path, jobs)
     launches = {name: a_process(command, identity=name, survive=survive) for name, command, survive in jobs}
     pids = {name: int(run_id.split(":")[0]) for (name, *_), run_id in zip(jobs, owner.run_ids, strict=True)}
-    # Two end while nobody looks: their owner is as good as dead.
+    # Two end while their owner does not poll, as if it were dead.
     owner.stop()
     early.touch()
     await until(lambda: all(_ended(pids[name]) for name in ("gone", "told")))
@@ -901,7 +901,7 @@ async def test_processes_of_an_owner_that_was_killed_are_adopted(
     assert ends["good"].happened is RunEvent.SUCCESS
     assert outputs.taken["good"] == b"well\n"
     assert (ends["bad"].happened, ends["bad"].error) == (RunEvent.FAILED, "exit status 5: badly")
-    # Without a survivor's shell it is for the host to say, and what nobody says is no success.
+    # Without a survivor's shell only the host knows the status, and an unknown status is no success.
     assert ends["plain"].happened is RunEvent.FAILED
     assert ends["plain"].error in ("exit status 6", LOST)
     assert ends["endless"].happened is RunEvent.CANCELLED

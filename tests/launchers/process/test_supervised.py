@@ -221,7 +221,7 @@ async def test_supervisors_without_processes_leave_but_for_one(launcher: Supervi
 async def test_a_burst_has_a_few_supervisors_at_most(
     launcher: SupervisedLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each start in hand is a reason for one more.
+    # Each pending start is a reason for one more.
     monkeypatch.setattr(pool, "MANY_STARTS", 1)
     launches = [a_numbered_process(["true"], number) for number in range(4 * MAX_PROGRAMS)]
     ear, most = Ear(), 0
@@ -614,7 +614,7 @@ def test_root_trusts_no_file_below_a_folder_that_others_can_write(tmp_path: Path
     assert untrusted(str(place)) is None
     (tmp_path / "above").chmod(0o777)
     assert f"is below {tmp_path}/above, which can be written by others" in str(untrusted(str(place)))
-    # Nobody can rename what is in a sticky folder.
+    # Only the owner can rename a file in a sticky folder.
     (tmp_path / "above").chmod(0o1777)
     assert untrusted(str(place)) is None
     os.chown(tmp_path / "above", 65534, 0)

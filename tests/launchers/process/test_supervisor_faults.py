@@ -87,7 +87,7 @@ async def test_a_host_without_room_for_a_process_costs_neither_an_end_nor_a_file
     ear, go, lack = Ear(), tmp_path / "go", tmp_path / "lack"
     use_faulty_supervisor(monkeypatch, tmp_path, NO_FORK.format(lack=str(lack)))
     waits = f"until [ -e {go} ]; do sleep 0.02; done"
-    # So much output is compressed in a forked child, where there can be one.
+    # This much output is compressed in a forked child, where there can be one.
     large = a_numbered_process(
         f"head -c {2 * LARGE_OUTPUT} /dev/zero; {waits}; exit 5", 1, max_output=2 * LARGE_OUTPUT
     )

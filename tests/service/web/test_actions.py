@@ -463,7 +463,7 @@ def owned(sub: str) -> dict[str, str]:
 
 
 def added_for(service: httpx.Client, sub: str, name: str, **fields: object) -> str:
-    """Create a schedule of somebody's."""
+    """Create a schedule of a user."""
     document = {**DOCUMENT, "schedule_id": f"{sub}/{name}", **fields}
     service.post("/schedules/upsert", json=document, headers=owned(sub)).raise_for_status()
     return f"{sub}/{name}"

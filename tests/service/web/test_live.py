@@ -1,4 +1,4 @@
-"""Live pages: one stream per page, bounded and resumed, and nothing is asked while nobody watches."""
+"""Live pages: one stream per page, bounded and resumed, and nothing is polled while no page is open."""
 
 import asyncio
 import signal

@@ -84,7 +84,7 @@ def test_every_copy_that_is_read_back_has_the_same_starts(typed: Typed, tmp_path
         (job,) = load_jobs(str(tmp_path / file))
         decisions = [kron.decide(job, datetime.fromisoformat(period)).to_dict() for period in periods]
         assert [each["chosen_time"] for each in decisions] == [each.fires.iso for each in shown.coming]
-    # Nobody is handed a definition that kron lint warns of.
+    # No definition is offered that kron lint warns of.
     assert lint_policy(job.policy, json.loads(text["JSON"])["jobs"][0]["policy"]) == []
     manifests = read_manifests([yaml.safe_load(text["Kubernetes"])])
     planned = [each.to_dict() for each in planned_jobs(manifests, NOW // 1000 + 1, len(periods))]
