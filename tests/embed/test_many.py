@@ -1,4 +1,4 @@
-"""Lists so long that they are worked through beside the event loop: like short ones, and nothing else waits."""
+"""Lists so long that they are worked through beside the event loop: like short ones, and nothing waits."""
 
 import asyncio
 import os

@@ -318,7 +318,7 @@ class Ticking(SimulatedClock):
 
 
 async def sessions_of(turns: list[tuple[int, Fault | None]]) -> tuple[list[tuple[int, int]], list[RunRecord]]:
-    """Initialize and stop repeatedly, after these numbers of turns of the event loop; return when, and runs."""
+    """Initialize and stop repeatedly, after these numbers of turns of the loop; return when, and runs."""
     clock, kept = Ticking(moment("12:00:58")), KeptInMemory()
     store = FaultyStore(kept, clock)
     scheduler = Scheduler(store, clock=clock, timezone="UTC")

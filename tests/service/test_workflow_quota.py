@@ -1,4 +1,4 @@
-"""The quota of workflow versions: a user with many cannot deploy another, and other users are not affected."""
+"""The quota of workflow versions: a user with many cannot deploy another; other users are not affected."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pace of catch-up: a limited number of missed periods starts in one tick, and normal starts never wait."""
+"""The pace of catch-up: a tick starts a limited number of missed periods, and normal starts never wait."""
 
 from collections import Counter
 from datetime import timedelta
