@@ -199,6 +199,14 @@ WEAK: dict[str, tuple[dict[str, str], str]] = {
     ),
     "requests_per_s": ({"KRON_REQUESTS_PER_S": "0"}, "requests_per_s is 0: no caller is limited"),
     "max_schedules": ({"KRON_MAX_SCHEDULES": "0"}, "max_schedules is 0: no user is limited"),
+    "max_body": (
+        {"KRON_MAX_BODY": "1073741824"},
+        "max_body is 1073741824: the requests of one caller can fill the memory",
+    ),
+    "max_workflow_versions": (
+        {"KRON_MAX_WORKFLOW_VERSIONS": "0"},
+        "max_workflow_versions is 0: the workflows of a user are not limited",
+    ),
     "max_open_runs": (
         {"KRON_MAX_OPEN_RUNS": "0"},
         "max_open_runs is 0: the open runs of a user are not limited",
@@ -223,6 +231,15 @@ def test_a_link_to_a_shell_is_a_shell(tmp_path: Path) -> None:
     assert weaknesses(settings) == [
         f"allowed_commands has {link}: every caller who may write can run any command"
     ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/bin/sh", "/usr/bin/python3.11", "/usr/bin/crontab", "/bin/run-parts", "/lib64/ld-linux-x86-64.so.2"],
+)
+def test_programs_that_run_what_their_arguments_say_are_named(path: str) -> None:
+    (sentence,) = weaknesses(read_settings({"KRON_ALLOWED_COMMANDS": path}, {}).settings)
+    assert sentence.startswith(f"allowed_commands has {path}: ")
 
 
 def test_the_defaults_weaken_nothing() -> None:

@@ -23,18 +23,26 @@ REQUIRED = (
     ("client_subjects", "tls_client_authorities"),
 )
 DEFAULTS = Settings()
+# A larger body may take fifty times its length in memory, and a caller has two at once.
+LARGEST_BODY = 16 << 20
 # Programs that run whatever their arguments, their input or the files of their folder say.
 INTERPRETERS = frozenset(
     {
-        "ansible", "ant", "ash", "at", "awk", "bash", "batch", "bun", "busybox", "cargo", "chroot",
-        "chrt", "cmake", "csh", "dash", "deno", "doas", "docker", "ed", "emacs", "env", "ex", "expect",
-        "find", "fish", "flock", "gawk", "gdb", "git", "go", "gradle", "ionice", "irb", "java", "julia",
-        "ksh", "kubectl", "less", "lua", "make", "man", "mawk", "mvn", "mysql", "nawk", "nerdctl", "nice",
-        "ninja", "node", "nohup", "npm", "npx", "nsenter", "parallel", "perl", "php", "pip", "podman",
-        "poetry", "psql", "pwsh", "pytest", "python", "rake", "rscript", "rsync", "ruby", "runuser",
-        "rvim", "scp", "script", "sed", "setsid", "sftp", "sh", "socat", "sqlite", "ssh", "stdbuf",
-        "strace", "su", "sudo", "systemd-run", "tar", "taskset", "tclsh", "tcsh", "time", "timeout",
-        "tox", "unshare", "uv", "vi", "view", "vim", "watch", "xargs", "yarn", "zip", "zsh",
+        "ansible", "ant", "apt", "apt-get", "ash", "at", "awk", "bash", "batch", "bc", "bun", "bundle",
+        "busybox", "capsh", "cargo", "cc", "chroot", "chrt", "cmake", "composer", "conda", "crontab", "csh",
+        "dash", "dc", "deno", "dnf", "doas", "docker", "dotnet", "dpkg", "ed", "elixir", "emacs", "env",
+        "erl", "escript", "ex", "expect", "fakeroot", "faketime", "find", "fish", "flock", "ftp", "gawk",
+        "gcc", "gdb", "gem", "git", "go", "gradle", "groovy", "guile", "helm", "ionice", "irb", "java",
+        "jshell", "julia", "ksh", "kubectl", "ld-linux-aarch64.so", "ld-linux-x86-64.so",
+        "ld-musl-x86_64.so", "ld.so", "less", "logrotate", "ltrace", "lua", "m4", "make", "man", "mariadb",
+        "mawk", "mono", "mvn", "mysql", "nawk", "nc", "ncat", "nerdctl", "netcat", "nice", "ninja", "nmap",
+        "node", "nohup", "npm", "npx", "nsenter", "ocaml", "octave", "parallel", "perl", "php", "pip",
+        "pipx", "pkexec", "podman", "poetry", "prlimit", "psql", "pwsh", "pytest", "python", "r", "rake",
+        "rlwrap", "rpm", "rscript", "rsync", "ruby", "run-parts", "runcon", "runuser", "rvim", "scala",
+        "scp", "screen", "script", "sed", "setpriv", "setsid", "sftp", "sh", "socat", "sqlite", "ssh",
+        "start-stop-daemon", "stdbuf", "strace", "su", "sudo", "systemctl", "systemd-run", "tar", "taskset",
+        "tclsh", "tcpdump", "tcsh", "telnet", "terraform", "time", "timeout", "tmux", "tox", "unbuffer",
+        "unshare", "uv", "uvx", "vi", "view", "vim", "watch", "xargs", "yarn", "yum", "zip", "zsh",
     }
 )  # fmt: skip
 
@@ -98,6 +106,10 @@ def weaknesses(settings: Settings) -> list[str]:
         (
             private,
             f"allowed_hosts has {', '.join(private)}: schedules reach hosts that are not public",
+        ),
+        (
+            settings.max_body > LARGEST_BODY,
+            f"max_body is {settings.max_body}: the requests of one caller can fill the memory",
         ),
         (not settings.requests_per_s, "requests_per_s is 0: no caller is limited"),
         (not settings.max_schedules, "max_schedules is 0: no user is limited"),
