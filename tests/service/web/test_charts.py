@@ -81,16 +81,17 @@ def test_dropped_periods_mark_their_days_and_count_as_many() -> None:
 
 
 def test_slow_executions_are_marked_between_the_lines_of_two_percentiles() -> None:
-    took = [1000] * 38 + [1500, 9000]
+    took = [1000] * 80 + [1500] * 14 + [2500] * 3 + [9000] * 3
     runs = [
         a_run(NOW - number * MINUTE)._replace(ended_at=NOW - number * MINUTE + length)
         for number, length in enumerate(took)
     ]
     trend = trend_of(runs)
     assert trend is not None
-    assert (trend.p50, trend.p95, trend.slow) == (1000, 1000, 1)
-    assert [point.is_slow for point in trend.points] == [True, *[False] * 39]
-    assert trend.points[0].y < trend.p95_y <= trend.p50_y
+    # Those of 2.5 s took more than two medians, and are none beyond the 95th percentile.
+    assert (trend.p50, trend.p95, trend.slow) == (1000, 2500, 3)
+    assert [point.is_slow for point in trend.points] == [*[True] * 3, *[False] * 97]
+    assert trend.points[0].y < trend.p95_y < trend.p50_y
     # The labels of the scale stand beside the points.
     assert all(SCALE_WIDTH < point.x < 100 for point in trend.points)
     assert trend_of(runs[:4]) is None

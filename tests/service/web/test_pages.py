@@ -248,6 +248,26 @@ def test_the_page_of_the_present_draws_the_fleet_and_explains_its_problems(demo:
     assert "A longer window or fewer constraints leave a time to run." in page.text
     periods = [a["href"] for a in page.all("a") if a["href"].startswith("/ui/period")]
     assert "demo/" in page_of(demo, periods[0]).text
+    # Each problem has its actions.
+    problems = demo.get("/ui/now").text.partition('class="problems"')[2]
+    for action in ("backfill", "run", "pause"):
+        assert f"/ui/schedule/{action}?id=demo%2Fexport" in problems, action
+    assert "/ui/schedule/resume?id=demo%2Flegacy-sync" in problems
+
+
+def test_a_time_that_cannot_be_read_keeps_the_page_of_the_schedule(client: httpx.Client) -> None:
+    added(client, "kept")
+    page = page_of(client, "/ui/schedule", 400, id="kept", before="lunch")
+    assert 'Invalid value "lunch": use an instant such as' in page.text
+    assert "Next runs" in page.text
+    assert {"name": "before", "value": "lunch"}.items() <= next(
+        each for each in page.all("input") if each.get("name") == "before"
+    ).items()
+    wrong = page_of(client, "/ui/schedule", 400, id="kept", status="LOST").text
+    assert "query.status \"LOST\": Input should be 'PENDING'" in wrong
+    assert "query.sort \"age\": Input should be 'next'" in page_of(client, "/", 400, sort="age").text
+    for empty in ("/?sort=&state=", "/ui/runs?status=", "/ui/schedule?id=kept&status=&before="):
+        assert client.get(empty).status_code == 200, empty
 
 
 def test_the_timeline_is_zoomed_and_moved_by_links(demo: httpx.Client) -> None:
@@ -478,7 +498,10 @@ def test_a_schedule_shows_its_year_its_durations_and_its_policy_with_origins(dem
     history = demo.get("/ui/schedule", params=parameters).text.partition('id="history"')[2]
     assert [run["run_at"].replace(":", "%3A") in history for run in runs] == [False] * 4 + [True]
     coming = page_of(demo, "/ui/schedule", id="demo/nightly-close")
-    assert len({a["href"] for a in coming.all("a") if a["href"].startswith("/ui/period")}) >= 20
+    ahead = {a["href"] for a in coming.all("a") if a["href"].startswith("/ui/period")}
+    ended = demo.get("/schedules/demo%2Fnightly-close/runs", params={"limit": 100}).json()["runs"]
+    past = {quote(run["run_at"], safe="") for run in ended}
+    assert len([link for link in ahead if link.rpartition("=")[2] not in past]) == 20
 
 
 def test_a_period_shows_its_window_its_attempts_and_its_certificate(demo: httpx.Client) -> None:

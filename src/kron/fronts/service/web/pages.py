@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -44,6 +45,10 @@ STATES = {
 Text = Annotated[str, Query(max_length=1_000)]
 Attempt = Annotated[int | None, Query(ge=1)]
 ChangedAt = Annotated[int, Query(ge=0, le=2**53, description="when schedules were changed, in milliseconds")]
+# What a list of a form sends; without a choice it sends an empty text.
+CHOSEN = BeforeValidator(lambda value: value or None)
+ChosenStatus = Annotated[RunStatus | None, CHOSEN]
+ChosenSort = Annotated[SortKey | None, CHOSEN]
 EVENT_STREAM = "text/event-stream"
 
 
@@ -127,7 +132,7 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
     async def overview(
         request: Request,
         filters: Annotated[ListFilters, Depends(_filters_of)],
-        sort: Literal[""] | SortKey = "",
+        sort: ChosenSort = None,
         cursor: str | None = None,
     ) -> Response:
         listed, refused = await listed_schedules(pages, filters.wanted, sort, cursor)
@@ -140,7 +145,7 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             total=listed.total,
             filters=filters._asdict(),
             is_narrowed=any(filters),
-            sort=str(sort),
+            sort=str(sort or ""),
             too_many=pages.max_sorted if refused else None,
             note=listed.note,
             is_first=cursor is None,
@@ -157,24 +162,31 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
         name: Name,
         cursor: str | None = None,
         before: str = "",
-        status: Literal[""] | RunStatus = "",
+        status: ChosenStatus = None,
         done: Literal["", "paused", "resumed", "edited"] = "",
         undo: Epoch = 0,
     ) -> Response:
-        place = (parse_instant(before.strip()) - 1, 0) if before.strip() else None
+        problem = place = None
         if cursor is not None:
             time, shown = place_of(cursor, int, int)
             place = int(time), min(max(int(shown), 0), MAX_CHARTED)
-        detail = await pages.schedule(name, place, RunStatus(status) if status else None)
+        elif before.strip():
+            try:
+                place = (parse_instant(before.strip()) - 1, 0)
+            except InputError as error:
+                problem = str(error)
+        detail = await pages.schedule(name, place, status)
         following = cursor_of(detail.following)
         return await rendered(
             "schedule.html",
             pages.now(),
+            400 if problem else 200,
             it=detail,
+            problem=problem,
             zone=zone_of(detail.row.timezone),
             is_first=place is None,
             before=before.strip(),
-            status=str(status),
+            status=str(status or ""),
             statuses=[each.value for each in RunStatus],
             following=following,
             done=DONE.get(done),
@@ -220,18 +232,18 @@ def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
         )
 
     @router.api_route("/ui/runs", methods=READ)
-    async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:
+    async def runs(status: ChosenStatus = None, cursor: str | None = None) -> Response:
         before = None
         if cursor is not None:
             made_at, key = place_of(cursor, int, str)
             before = RunCursor(int(made_at), str(key))
-        entries, following = await pages.runs(status=RunStatus(status) if status else None, before=before)
+        entries, following = await pages.runs(status=status, before=before)
         return await rendered(
             "runs.html",
             pages.now(),
             entries=entries,
             statuses=[each.value for each in RunStatus],
-            status=str(status),
+            status=str(status or ""),
             is_first=before is None,
             following=cursor_of(following),
         )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from math import inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kron.app.budget import CpuBudget
 from kron.app.query import PageStart
@@ -423,7 +423,7 @@ def _is_paused(state: str | None) -> bool:
 
 
 async def listed_schedules(
-    pages: Pages, wanted: JobFilter, sort: Literal[""] | SortKey, cursor: str | None
+    pages: Pages, wanted: JobFilter, sort: SortKey | None, cursor: str | None
 ) -> tuple[Overview, bool]:
     """Return a page of schedules, and whether too many match to sort them: they are then listed by name."""
     if sort and (found := await pages.sortable(wanted, sort)):
