@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from getpass import getuser
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -23,6 +23,9 @@ from kron.fronts.service.errors import UnknownScheduleError
 from kron.fronts.service.responses import View
 from kron.fronts.service.settings import Settings, read_settings
 from kron.ports import Store
+
+if TYPE_CHECKING:
+    from kron.fronts.service.http_client import RemoteClient
 
 T = TypeVar("T")
 # The name of the krond of this user, as a server, and that of the cluster of the kubeconfig.
@@ -83,7 +86,7 @@ class Target(NamedTuple):
             reason = "use --server or --store, not both"
             raise InvalidOptionError(option="--store", value="...", reason=reason)
         if self.server is None and self.store is None and self.namespace is None:
-            return os.environ.get(f"{PREFIX}SERVER") or _running_krond()
+            return default_server() or _running_krond()
         if self.server is not None and self.namespace is not None:
             reason = "a server has one namespace; use --store"
             raise InvalidOptionError(option="--namespace", value=self.namespace, reason=reason)
@@ -102,7 +105,7 @@ def request(
     A missing SQLite file is an error, unless the command `creates_store`; for its `dry_run` it is an empty
     store and stays missing.
     """
-    server, token = target.server_url, os.environ.get(f"{PREFIX}TOKEN") or None
+    server = target.server_url
     if server is not None and (socket := socket_of(server)) is not None:
         from kron.cli.support.control import ControlClient
 
@@ -110,10 +113,20 @@ def request(
     if server is not None and (server == CLUSTER or server.startswith(f"{CLUSTER}:")):
         return asyncio.run(_sent_to_cluster(server.partition(":")[2] or None, send))
     if server is not None:
-        from kron.fronts.service.http_client import RemoteClient
-
-        return asyncio.run(_sent(RemoteClient(server, token=token), send))
+        return asyncio.run(_sent(remote_client(server), send))
     return asyncio.run(_sent_to_store(target, send, creates_store=creates_store, dry_run=dry_run))
+
+
+def default_server() -> str | None:
+    """Return the server that the environment names."""
+    return os.environ.get(f"{PREFIX}SERVER") or None
+
+
+def remote_client(url: str) -> "RemoteClient":
+    """Return the client of a service, with the token that the environment has."""
+    from kron.fronts.service.http_client import RemoteClient
+
+    return RemoteClient(url, token=os.environ.get(f"{PREFIX}TOKEN") or None)
 
 
 def socket_of(server: str) -> Path | None:

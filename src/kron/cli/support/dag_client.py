@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from kron.app.dag.view import View, attempt_view, run_view, state_view, summary_view
-from kron.app.settings import PREFIX
-from kron.cli.support.client import check_store_exists, socket_of
+from kron.cli.support.client import check_store_exists, default_server, remote_client, socket_of
 from kron.core.errors import InvalidOptionError
 from kron.core.time.instant import instant_text
 from kron.fronts.dag.runtime import DagRuntime
@@ -89,9 +88,7 @@ def dag_call(server: str | None, store: str | None, work: Callable[[DagClient], 
 
     async def called() -> T:
         if url is not None:
-            from kron.fronts.service.http_client import RemoteClient
-
-            return await work(ServerDags(RemoteClient(url, token=os.environ.get(f"{PREFIX}TOKEN") or None)))
+            return await work(ServerDags(remote_client(url)))
         store_url = store_url_of(store)
         check_store_exists(store_url)
         async with DagRuntime(store_url) as runtime:
@@ -108,7 +105,7 @@ def store_url_of(store: str | None) -> str:
 def _server_url(server: str | None, store: str | None) -> str | None:
     if server is not None and store is not None:
         raise InvalidOptionError(option="--store", value="...", reason="use --server or --store, not both")
-    url = server or (None if store else os.environ.get(f"{PREFIX}SERVER") or None)
+    url = server or (None if store else default_server())
     if url is not None and socket_of(url) is not None:
         reason = "krond runs no DAGs; name the URL of a service, or a store"
         raise InvalidOptionError(option="--server", value=url, reason=reason)
