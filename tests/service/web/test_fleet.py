@@ -64,6 +64,16 @@ def test_a_fuller_minute_that_nothing_would_spread_does_not_hide_a_suggestion() 
     assert (page.suggestion.at, page.suggestion.before) == ("2026-03-28T03:00:00Z", 4)
 
 
+def test_a_worst_minute_names_those_that_start_in_it_and_no_other() -> None:
+    there = [a_state(f"there {number}", "0 3 * * *") for number in range(3)]
+    page = page_of([*there, a_state("a minute later", "1 3 * * *"), a_state("dense", "* * * * *")], NOW)
+    worst = page.worst[0]
+    assert (worst.at, worst.starts, worst.more) == ("2026-03-28T03:00:00Z", 4, 0)
+    assert worst.names == ["dense", "there 0", "there 1", "there 2"]
+    many = page_of([a_state(f"{number:02}", "0 3 * * *") for number in range(40)], NOW).worst[0]
+    assert len(many.names) + many.more == 40
+
+
 def test_a_suggestion_spreads_the_fullest_minute_and_says_what_it_does() -> None:
     states = [a_state(f"{number:02}", "0 3 * * *") for number in range(40)]
     page = page_of([*states, a_state("dense", "* * * * *")], NOW)

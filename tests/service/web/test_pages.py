@@ -487,6 +487,8 @@ def test_the_page_of_a_schedule_shows_the_effects_of_clock_changes(demo: httpx.C
 
 
 def test_a_schedule_shows_its_year_its_durations_and_its_policy_with_origins(demo: httpx.Client) -> None:
+    listed = page_of(demo, "/", search="nightly-literal")
+    assert "Last 30 outcomes, as high as they took" in [svg.get("aria-label") for svg in listed.all("svg")]
     page = page_of(demo, "/ui/schedule", id="demo/legacy-sync")
     labels = [svg.get("aria-label", "") for svg in page.all("svg")]
     assert "Past year by day: 5 failed" in labels

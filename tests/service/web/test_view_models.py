@@ -23,6 +23,7 @@ from kron.fronts.service.web.view_models import (
     PART_S,
     PARTS,
     audit_entry,
+    coming_of,
     day_of,
     mark_of,
     spark_of,
@@ -114,6 +115,14 @@ def test_the_day_of_a_paused_job_starts_with_the_end_of_its_pause() -> None:
         job = a_job(cron_expr)._replace(paused=1, paused_until=1000 * (NOW + 12 * 3600))
         (bar,) = day_of(JobState(job), 1000 * NOW).bars
         assert bar == (48, 48)
+
+
+def test_a_coming_start_says_what_a_clock_change_does_to_it() -> None:
+    moved = coming_of(JobState(a_job("30 2 * * *", dst_gap="next")), 1000 * NOW)
+    assert len(moved) == 20
+    assert moved[0].fires.local == "Sun 29 Mar 03:00 CEST"
+    assert moved[0].note == "02:30 moved here: clocks go forward 02:00 to 03:00"
+    assert {each.note for each in moved[1:]} == {None}
 
 
 def test_an_entry_of_the_audit_log_is_short_however_many_runs_a_backfill_had() -> None:
