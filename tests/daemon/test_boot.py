@@ -12,7 +12,7 @@ from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, InvalidJobError
 from kron.core.job.job import Job
 from kron.core.plan.record import RunKind
-from kron.fronts.daemon.boot import start_boot_jobs
+from kron.fronts.daemon.job_set import start_boot_jobs
 from kron.fronts.service.schedule_spec import Rules, parse_definition, parse_schedule_spec
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore

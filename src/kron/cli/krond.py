@@ -168,8 +168,7 @@ def _load(place: StateFolder, sources: Sources, *, at_boot: bool) -> int:
     from kron.cli.support.job_folder import load
     from kron.clocks.system import SystemClock
     from kron.core.time.instant import milliseconds_of
-    from kron.fronts.daemon.boot import start_boot_jobs
-    from kron.fronts.daemon.job_set import Reloaded, reload_jobs
+    from kron.fronts.daemon.job_set import Reloaded, reload_jobs, start_boot_jobs
     from kron.launchers.process.host import boot_of, end_with_parent
     from kron.stores.sqlite.store import SqliteStore
 

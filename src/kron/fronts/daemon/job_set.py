@@ -1,11 +1,12 @@
 """The jobs of krond's files: loaded together, planned, and applied in one transaction.
 
-A file that cannot be read keeps its earlier jobs, and stops no other file.
+A file that cannot be read keeps its earlier jobs, and stops no other file. A job with the schedule `@reboot`
+has one run of the kind `boot` for each boot of the host.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -19,13 +20,16 @@ from kron.core.job.host import OnRemove
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import next_start
-from kron.core.plan.record import JobRecord
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import JobRecord, RunKind
 from kron.core.plan.step import JobState
 from kron.core.time.instant import rfc3339
 from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.spec import InvalidLauncherError, launcher_kind_of, launcher_text_of
 
 _log = logging.getLogger("kron.krond")
+# Jobs read at once at a boot.
+BOOT_PAGE = 1_000
 NO_COMMAND = "has neither a command nor a launcher"
 # The longest identity, in bytes: it is part of the record of each process.
 MAX_IDENTITY = 255
@@ -195,3 +199,32 @@ def log_reload(reloaded: Reloaded) -> None:
         _log.error("%s", line)
     for line in (*reloaded.notes, *reloaded.plan):
         _log.info("%s", line)
+
+
+# --- `schedule: "@reboot"` -------------------------------------------------------------------------
+
+
+async def start_boot_jobs(catalog: Catalog, boot_id: str) -> None:
+    """Request the run of a boot for every job that has one.
+
+    The boot id is the request: however often krond starts, a boot starts each job once.
+    """
+    async for record in _boot_jobs(catalog):
+        await catalog.run_now(record.identity, boot_id, kind=RunKind.BOOT)
+
+
+async def _boot_jobs(catalog: Catalog) -> AsyncIterator[JobRecord]:
+    after = ""
+    while True:  # each page starts after the last name of the one before
+        page = await catalog.query.jobs(JobFilter(), after=after, limit=BOOT_PAGE)
+        for record, _ in page:
+            # Only a job without a next time can be one, so that the others are not compiled.
+            if record.next_time is None and _is_boot(record):
+                yield record
+        if len(page) < BOOT_PAGE:
+            return
+        after = page[-1].job.identity
+
+
+def _is_boot(record: JobRecord) -> bool:
+    return compiled_job(record.definition, record.identity).job.schedule.is_boot

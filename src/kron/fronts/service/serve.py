@@ -513,9 +513,7 @@ async def _serve(
     working.add_done_callback(leave)
     _freeze()
     describing = asyncio.create_task(_describe(app), name="kron api description")
-    url = _announce(settings, service.listening)
-    if service.hooks is not None:
-        service.hooks.announce(url)
+    _announce(service)
     try:
         await server.serve(sockets=[service.listening])
     finally:
@@ -546,12 +544,13 @@ def _registrar_of(service: _Service, parts: Parts, wake: Callable[[], None]) -> 
     return registrar
 
 
-def _announce(settings: Settings, listening: socket.socket) -> str:
-    """Log and return the URL."""
-    scheme = "http" if settings.tls_certificate is None else "https"
-    url = url_of(settings.host, listening, scheme=scheme)
+def _announce(service: _Service) -> None:
+    """Log the URL, and pass it to the hooks."""
+    scheme = "http" if service.settings.tls_certificate is None else "https"
+    url = url_of(service.settings.host, service.listening, scheme=scheme)
     _log.info("serving on %s", url)
-    return url
+    if service.hooks is not None:
+        service.hooks.announce(url)
 
 
 def _warn(settings: Settings) -> None:
