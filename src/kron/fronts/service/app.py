@@ -12,14 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from kron.core.errors import KronError
 from kron.fronts.service.api import problem
-from kron.fronts.service.api.admin import admin_routes, health_routes
+from kron.fronts.service.api.admin import admin_routes, health_routes, worker_routes
 from kron.fronts.service.api.audit import audit_routes
 from kron.fronts.service.api.dags import dag_routes
 from kron.fronts.service.api.definitions import definition_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
-from kron.fronts.service.api.workers import worker_routes
 from kron.fronts.service.api.workflows import workflow_routes
 from kron.fronts.service.auth.middleware import (
     Authenticator,

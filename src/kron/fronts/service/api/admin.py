@@ -1,4 +1,4 @@
-"""Routes for operators: health, metrics, and the log level."""
+"""Routes for operators: health, metrics, the log level, and workers."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -8,9 +8,9 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict
 
-from kron.fronts.service.api.models import model_of
+from kron.fronts.service.api.models import DrainRequest, model_of
 from kron.fronts.service.client import LocalClient
-from kron.fronts.service.responses import Liveness, Readiness
+from kron.fronts.service.responses import Liveness, Readiness, WorkerList, WorkerView
 from kron.telemetry.log_format import log_level as present_level
 from kron.telemetry.metrics import Metrics
 
@@ -71,5 +71,22 @@ def health_routes(client: LocalClient) -> APIRouter:
         if document["status"] != "ok":
             response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
         return document
+
+    return router
+
+
+def worker_routes(client: LocalClient) -> APIRouter:
+    """Return the routes of workers, which serve every tenant."""
+    router = APIRouter(tags=["operation"])
+
+    @router.get("/workers", response_model=model_of(WorkerList))
+    async def workers() -> WorkerList:
+        """List the workers with the shards they hold."""
+        return await client.workers()
+
+    @router.post("/workers/drain", response_model=model_of(WorkerView))
+    async def drain(document: DrainRequest) -> WorkerView:
+        """Ask a worker to start nothing more and to hand over its shards, or to work again."""
+        return await client.drain(document.worker, document.drain)
 
     return router
