@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -152,6 +153,29 @@ def test_a_backfill_is_planned_and_its_progress_shown(service: httpx.Client) -> 
         assert (bar["value"], bar["max"]) == ("7", "7")
         again = page_of(browser, "/ui/schedule/backfill", id=name, **interval)
         assert "0 periods would run." in again.text
+
+
+@pytest.mark.slow
+def test_the_progress_of_a_backfill_counts_runs_that_ended_and_that_failed(tmp_path: Path) -> None:
+    """The first period fails, the second succeeds, and the third runs until the gate is open."""
+    gate = tmp_path / "gate"
+    script = (
+        f"case $KRON_PERIOD_ID in *-01T*) exit 1;; *-03T*) while ! test -e {gate}; do sleep 0.1; done;; esac"
+    )
+    with serving(tmp_path, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, _):
+        client.headers.update(HTML)
+        launcher = {"kind": "process", "command": ["/bin/sh", "-c", script]}
+        document = {"schedule_id": "fill", "cron_expr": "0 0 * * *", "timezone": "UTC", "launcher": launcher}
+        assert client.post("/schedules/upsert", json=document).status_code == 200
+        interval = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-04T00:00:00Z"}
+        action, fields = form_of(page_of(client, "/ui/schedule/backfill", id="fill", **interval))
+        sent = client.post(action, data=fields, headers={"origin": str(client.base_url).rstrip("/")})
+        following = sent.headers["location"]
+        wait_for(lambda: "2 of 3 runs have ended, 1 failed." in page_of(client, following).text)
+        (bar,) = page_of(client, following).all("progress")
+        assert (bar["value"], bar["max"]) == ("2", "3")
+        gate.touch()
+        wait_for(lambda: "3 of 3 runs have ended, 1 failed." in page_of(client, following).text)
 
 
 def test_a_suggestion_for_many_schedules_with_long_names_can_be_applied(service: httpx.Client) -> None:

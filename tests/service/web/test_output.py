@@ -203,7 +203,10 @@ def test_head_and_tail_are_kept_and_earlier_attempts_have_their_own(
     assert "Output of attempt 2" in Webpage(page).text
     # While it runs, all that it has written is shown.
     assert "\n3000\n</pre>" in shown(client, path, "[... 12879 bytes left out ...]")
-    assert "attempt 1\n" in client.get(f"{path}&attempt=1").text
+    first = client.get(f"{path}&attempt=1").text
+    assert "attempt 1\n" in first
+    download = next(link for link in Webpage(first).links if "/ui/run/output" in link)
+    assert client.get(download).text.startswith("attempt 1\n")
 
 
 @pytest.mark.slow
