@@ -207,6 +207,9 @@ def answering(first: Answer, then: Answer) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
+            if self.path == "/ui/live":
+                self.send_event()
+                return
             script = SCRIPTS.get(self.path)
             answer = first if asked.count("/") == 1 and self.path == "/" else then
             body = script or answer.body
@@ -216,6 +219,13 @@ def answering(first: Answer, then: Answer) -> Iterator[str]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def send_event(self) -> None:
+            """Say once that something has changed, and close the stream for a long time."""
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b"retry: 1000000\nevent: changed\ndata: 1\n\n")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -236,6 +246,13 @@ def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
 ) -> None:
     with answering(Answer(PAGE), Answer(b"<h1>Sign in</h1>", status)) as url:
         assert seen in look(url, tmp_path).dom
+
+
+def test_an_event_of_the_stream_renews_a_page_that_would_not_renew_itself_for_long(tab: Chromium) -> None:
+    rarely = PAGE.replace(b'data-refresh="1"', b'data-refresh="100000"')
+    with answering(Answer(rarely), Answer(rarely.replace(b">old<", b">new<"))) as url:
+        tab.open(url)
+        wait_for(lambda: "new" in tab.text, lambda: tab.text)
 
 
 EDITED = b"""<!doctype html><html lang="en"><body data-refresh="1"><header class="top"></header>

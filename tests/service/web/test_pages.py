@@ -284,6 +284,13 @@ def test_the_timeline_is_zoomed_and_moved_by_links(demo: httpx.Client) -> None:
     assert [each["data-refresh"] for seen in (past, present) for each in seen.all("body")][-1] == "5"
     ancient = page_of(demo, "/ui/now", zoom="hour", at="2026-01-01T00:00:00Z")
     assert [each["data-refresh"] for each in ancient.all("body")] == ["0"]
+    # What is shown stays so in every link of the head: its tag, its zoom and its time.
+    narrow = page_of(demo, "/ui/now", zoom="hour", at="2026-01-01T00:00:00Z", tag="nightly")
+    links = [link for link in narrow.links if "zoom=" in link]
+    assert len(links) == 9
+    # Two lead to all schedules.
+    assert [link for link in links if "tag=nightly" not in link] == [links[0]] * 2
+    assert len([link for link in links if "at=2026-01-01T00%3A00%3A00Z" in link]) == 6
     for zoom in ("day", "week", "month"):
         assert "Timeline" in str(page_of(demo, "/ui/now", zoom=zoom).all("section"))
 

@@ -126,11 +126,13 @@ def test_a_coming_start_says_what_a_clock_change_does_to_it() -> None:
 
 
 def test_an_entry_of_the_audit_log_is_short_however_many_runs_a_backfill_had() -> None:
-    after: dict[str, object] = {"runs": 1_000, "idempotency_keys": ["f" * 64] * 1_000}
+    before: dict[str, object] = {"schedule": "@daily"}
+    after = {**before, "runs": 1_000, "idempotency_keys": ["f" * 64] * 1_000}
     view = AuditView(
         at="2026-03-28T12:00:00Z", who="ann", request_id=None, action="backfill", name="job", user_id="ann",
-        before=None, after=after,
+        before=before, after=after,
     )  # fmt: skip
+    # What stays as it was is no change.
     runs, keys = audit_entry(view, 1000 * NOW).changes
     assert runs == ("runs", None, "1000")
     assert keys[2] is not None
