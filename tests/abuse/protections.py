@@ -174,6 +174,21 @@ PROTECTIONS = (
         _loop("bulk lines of unknown zones"),
     ),
     Protection(
+        "schedules that are edited together are read beside the event loop",
+        f"{SERVICE}/definitions.py",
+        "    rules = registrar.rules\n    specs = await compute(",
+        "    rules = registrar.rules\n    compute = inline\n    specs = await compute(",
+        "tests/service/test_loop.py::test_changes_of_many_long_schedules_at_once_are_computed_beside_the_event_loop",
+        (("import Compute, CpuBudget\n", "import Compute, CpuBudget, inline\n"),),
+    ),
+    Protection(
+        "the API is described beside the event loop",
+        f"{SERVICE}/serve.py",
+        "await asyncio.to_thread(app.openapi)",
+        "pass",
+        "tests/service/test_loop.py::test_the_first_to_read_the_description_of_the_api_does_not_wait_for_it",
+    ),
+    Protection(
         "the next starts of a deployment have a budget",
         f"{SERVICE}/registrar.py",
         "                if budget.is_spent:\n                    break\n            return times",

@@ -107,3 +107,24 @@ def test_the_first_to_read_the_description_of_the_api_does_not_wait_for_it(tmp_p
         assert client.get("/docs").status_code == 200
         client.get("/healthz")
         assert stretches.longest_s(server.pid) < MAX_STRETCH_S
+
+
+def test_changes_of_many_long_schedules_at_once_are_computed_beside_the_event_loop(
+    served: tuple[httpx.Client, Process, Stretches],
+) -> None:
+    client, server, stretches = served
+    dates = [f"20{n // 336 + 10:02}-{n // 28 % 12 + 1:02}-{n % 28 + 1:02}" for n in range(1_500)]
+    fields = {**SCHEDULE, "cron_expr": "0 3 * * *", "constraints": {"avoid": {"dates": dates}}}
+    lines = "\n".join(json.dumps({**fields, "schedule_id": f"long {number:02}"}) for number in range(30))
+    headers = {"content-type": "application/x-ndjson"}
+    client.post("/schedules/bulk", content=lines.encode(), headers=headers).raise_for_status()
+    listed = client.get("/definitions?search=long&limit=40").json()["jobs"]
+    states = json.dumps({each["definition"]["identity"]: each["etag"] for each in listed})
+    page = {"sec-fetch-site": "same-origin"}
+    stretches.longest_s(server.pid)
+    changed = client.post("/ui/fleet/apply?remedy=hash", data={"states": states}, headers=page)
+    assert changed.status_code == 303, changed.text
+    undone = client.post(f"/ui/fleet/undo?at={changed.headers['location'].split('at=')[1]}", headers=page)
+    assert undone.status_code == 303, undone.text
+    client.get("/healthz")
+    assert stretches.longest_s(server.pid) < MAX_STRETCH_S

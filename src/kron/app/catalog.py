@@ -55,8 +55,8 @@ from kron.ports import ReadStore
 _log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
-# Definitions that are decided together beside an event loop; fewer take less time than a thread does.
-MANY = 50
+# Definitions that are decided together beside an event loop, as long ones take 2 ms each; see `Compute`.
+MANY = 8
 IS_PAST = "must lie in the future"
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ A job file means the same wherever it runs: its defaults are those of `kron.Job`
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -38,6 +38,8 @@ from kron.launchers.spec import launcher_kind_of
 
 # The set of definitions that name none.
 DEFAULT_SET = "default"
+# Processor time to read the new documents of schedules that are edited together, in seconds.
+EDITS_S = 0.5
 
 
 class ApplyRequest(NamedTuple):
@@ -114,15 +116,39 @@ async def apply_jobs(registrar: Registrar, request: ApplyRequest, *, compute: Co
     return {"dry_run": request.dry_run, "changes": shown}
 
 
+# The stored schedule that an edit changes, and its new document.
+Edit = tuple[JobRecord, Callable[[], object]]
+
+
 async def edited_definition(registrar: Registrar, record: JobRecord, document: object) -> JobDefinition:
     """Return the definition of an edited schedule, which keeps its name, its secrets and its pause."""
+    spec = _edited_spec(record, document, registrar.rules)
+    await registrar.check_use([spec])
+    return _definition_for(spec, registrar.rules, record)
+
+
+async def edited_definitions(
+    registrar: Registrar, edits: Sequence[Edit], *, compute: Compute
+) -> list[JobDefinition]:
+    """Return the definitions of edited schedules, or raise TooCostlyError where there are too many."""
+    rules = registrar.rules
+    specs = await compute(
+        lambda: [_edited_spec(record, make(), rules) for record, make in CpuBudget(EDITS_S).each(edits)]
+    )
+    await registrar.check_use(specs)
+    records = [record for record, _ in edits]
+    return await compute(
+        lambda: [_definition_for(spec, rules, old) for spec, old in zip(specs, records, strict=True)]
+    )
+
+
+def _edited_spec(record: JobRecord, document: object, rules: Rules) -> ScheduleSpec:
     owner = next(iter(current_caller().users or ()), None)
-    spec = parse_definition(document, registrar.rules, owner=owner)
+    spec = parse_definition(document, rules, owner=owner)
     if spec.job.identity != record.identity:
         problem = Problem("identity", spec.job.identity, f'must stay "{record.identity}"')
         raise InvalidScheduleError(schedule_id=record.identity, problems=[problem])
-    await registrar.check_use([spec])
-    return _definition_for(spec, registrar.rules, record)
+    return spec
 
 
 def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[ScheduleSpec]:

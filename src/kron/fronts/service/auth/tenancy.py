@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -56,6 +57,8 @@ from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.workflow import WorkflowSettings
 from kron.ports import Store
 
+# The audit records of more characters of schedules than this are written beside the event loop.
+LARGE_AUDIT = 1 << 18
 # No schedule has this name.
 NO_NAME = ""
 
@@ -241,7 +244,10 @@ class TenantStore:
         assert not forgotten, "tenants delete jobs, and their history stays"
         async with self._turn(created, changed):
             known = await self._permitted(namespace, created, changed)
-            audit = audit_of(created, changed, known, now=now)
+            write = partial(audit_of, created, changed, known, now=now)
+            size = sum(job.text_size for job in (*created, *known.values()))
+            # Both states of a schedule are read and written as JSON.
+            audit = await asyncio.to_thread(write) if size > LARGE_AUDIT else write()
             return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
 
     @asynccontextmanager

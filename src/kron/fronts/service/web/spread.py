@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from kron.app.budget import CpuBudget
-from kron.app.catalog import JobDefinition
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import parse_instant
 from kron.core.job.decision import starts_between
@@ -14,7 +14,8 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.fronts.service.client import LocalClient
-from kron.fronts.service.definitions import definition_document, edited_definition
+from kron.fronts.service.definitions import definition_document, edited_definitions
+from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedError
 from kron.fronts.service.registrar import Registrar, check_etag, etag_of
 from kron.fronts.service.web.fleet import MAX_SPREAD, Remedy, Suggestion, change_of, remedied
@@ -79,7 +80,8 @@ class Spreads:
         records = await self._records(list(etags))
         for name in etags.keys() - records.keys():
             check_etag(name, etags[name], None)
-        definitions = [await self._changed(record, remedy) for record in records.values()]
+        edits = [(record, partial(_changed, record, remedy)) for record in records.values()]
+        definitions = await edited_definitions(self._registrar, edits, compute=self._compute)
 
         def expect(job: JobRecord | None) -> None:
             if job is None:
@@ -100,14 +102,11 @@ class Spreads:
         if not before or len(records) > MAX_SPREAD:
             reason = "no schedule is as that change has left it"
             raise InvalidOptionError(option="at", value=str(at), reason=reason)
-        definitions = [
-            await edited_definition(
-                self._registrar,
-                records[name],
-                definition_document(records[name]._replace(definition=epoch.definition)),
-            )
+        edits = [
+            (records[name], partial(definition_document, records[name]._replace(definition=epoch.definition)))
             for name, epoch in before.items()
         ]
+        definitions = await edited_definitions(self._registrar, edits, compute=self._compute)
 
         def expect(job: JobRecord | None) -> None:
             if job is None or job.edited_at != at:
@@ -115,13 +114,6 @@ class Spreads:
 
         await self._registrar.catalog.upsert(definitions, expect=expect)
         return len(definitions)
-
-    async def _changed(self, record: JobRecord, remedy: Remedy) -> JobDefinition:
-        change = change_of(_job_of(record).schedule.text, remedy)
-        if change is None:
-            reason = f"{record.identity} has no single minute that could become H"
-            raise InvalidOptionError(option="remedy", value=remedy.value, reason=reason)
-        return await edited_definition(self._registrar, record, {**definition_document(record), **change})
 
     async def _edited_at(self, at: int) -> Mapping[str, JobRecord]:
         """Return the schedules that were last changed at an instant, up to one more than change at once."""
@@ -171,3 +163,12 @@ def _row_of(record: JobRecord, remedy: Remedy, at: int, now: int) -> SpreadRow |
     return SpreadRow(
         record.identity, change, moment_of(1000 * before, zone, now), moment_of(1000 * after, zone, now), by
     )
+
+
+def _changed(record: JobRecord, remedy: Remedy) -> Document:
+    """Return a schedule in a job file's words, changed by a remedy."""
+    change = change_of(_job_of(record).schedule.text, remedy)
+    if change is None:
+        reason = f"{record.identity} has no single minute that could become H"
+        raise InvalidOptionError(option="remedy", value=remedy.value, reason=reason)
+    return {**definition_document(record), **change}
