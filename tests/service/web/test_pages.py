@@ -610,6 +610,8 @@ def test_the_state_of_a_schedule_is_told_in_its_zone(demo: httpx.Client) -> None
 
 def test_the_runs_of_one_status_are_shown_page_by_page(demo: httpx.Client) -> None:
     first = page_of(demo, "/ui/runs", status="SUCCESS")
+    # The choices have the words of the list.
+    assert "Pending Dispatched Running Success Failed Skipped Missed Unschedulable Cancelled" in first.text
     (following,) = [a["href"] for a in first.all("a") if a.get("rel") == "next"]
     second = page_of(demo, following)
     shown = [
@@ -630,11 +632,14 @@ def test_the_demo_runs_harmless_commands_only(demo: httpx.Client) -> None:
 
 
 def test_a_schedule_that_was_deleted_keeps_its_page(client: httpx.Client) -> None:
-    added(client, "gone")
+    added(client, "gone", cron_expr="30 2 * * *", timezone="Europe/Berlin", paused=True)
     assert client.delete("/schedules/gone").status_code == 204
     page = page_of(client, "/ui/schedule", id="gone")
     assert "deleted" in page.text
     assert "No further runs" in page.text
+    # Nothing of it can be resumed, or changes with the clocks.
+    for words in ("until the schedule is resumed", "Clock changes", "Run now"):
+        assert words not in page.text
 
 
 def test_the_page_of_the_api_has_every_operation(client: httpx.Client) -> None:

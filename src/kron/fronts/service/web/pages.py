@@ -31,7 +31,7 @@ from kron.fronts.service.web.render import HEADERS, READ, asset, form_fields, re
 from kron.fronts.service.web.schedule_pages import MAX_CHARTED, RUNS, Pages, SortKey, listed_schedules
 from kron.fronts.service.web.spread import Spreads
 from kron.fronts.service.web.timeline import Zoom
-from kron.fronts.service.web.view_models import audit_entry
+from kron.fronts.service.web.view_models import LOOKS, audit_entry
 from kron.fronts.service.web.what_if import Changes, add_what_if
 
 # The states of the overview's filter.
@@ -187,7 +187,7 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
             is_first=place is None,
             before=before.strip(),
             status=str(status or ""),
-            statuses=[each.value for each in RunStatus],
+            statuses={each.value: LOOKS[each][1] for each in RunStatus},
             following=following,
             done=DONE.get(done),
             undo=undo_of(name, done, undo),
@@ -242,7 +242,7 @@ def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
             "runs.html",
             pages.now(),
             entries=entries,
-            statuses=[each.value for each in RunStatus],
+            statuses={each.value: LOOKS[each][1] for each in RunStatus},
             status=str(status or ""),
             is_first=before is None,
             following=cursor_of(following),
