@@ -245,7 +245,7 @@ class TenantStore:
         async with self._turn(created, changed):
             known = await self._permitted(namespace, created, changed)
             write = partial(audit_of, created, changed, known, now=now)
-            size = sum(job.text_size for job in (*created, *known.values()))
+            size = sum(len(job.definition) + len(job.launcher) for job in (*created, *known.values()))
             # Both states of a schedule are read and written as JSON.
             audit = await asyncio.to_thread(write) if size > LARGE_AUDIT else write()
             return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
