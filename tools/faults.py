@@ -204,8 +204,8 @@ FAULTS = (
     Planted(
         "what waits for a later tick starts out of order",
         f"{PLAN}/overlap.py",
-        "sorted(due, key=lambda run: (run.fire_time, run.nominal_time)):",
-        "sorted(due, key=lambda run: (-run.fire_time, run.nominal_time)):",
+        "sorted(pending, key=lambda run: (run.fire_time, run.nominal_time)):",
+        "sorted(pending, key=lambda run: (-run.fire_time, run.nominal_time)):",
         f"tests/{PLAN}/test_pace.py::test_a_tick_starts_at_most_its_number_of_missed_periods_and_the_rest_wait_in_order",
     ),
     Planted(
