@@ -7,11 +7,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kron.core.plan.query import JobFilter, OpenRuns, RunCursor, RunSpan
+from kron.core.plan.query import AuditFilter, JobFilter, OpenRuns, RunCursor, RunSpan
 from kron.stores.postgres.connection import SESSION
 from kron.stores.postgres.store import BY_HASH, BY_SCAN_OR_HASH, PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import (
+    audit_statement,
     cursor_values,
     made_statement,
     runs_clauses,
@@ -50,6 +51,24 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
     assert "USE TEMP B-TREE FOR ORDER BY" not in plan
     newest = await store.latest_runs(SPACE, limit=3)
     assert [run.nominal_time for run in newest] == [MANY - 1, MANY - 2, MANY - 3]
+    await store.close()
+
+
+@pytest.mark.parametrize("who", [None, "ann"])
+async def test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others(
+    tmp_path: Path, who: str | None
+) -> None:
+    path = str(tmp_path / "kron.db")
+    store = SqliteStore(path)
+    await store.acquire(SPACE, "a")
+    statement = audit_statement(statements("sqlite"), AuditFilter(users=["ann"], who=who))
+    values = {"namespace": 1, "users": '["ann"]', "who": who, "at": 0, "listed": 0, "limit": 100}
+    with closing(sqlite3.connect(path)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    read = [step for step in plan if " audit " in step]
+    assert len(read) == 2, plan
+    assert any("audit_user (namespace=? AND user_id=? AND at<?)" in step for step in read), plan
+    assert any("USING INTEGER PRIMARY KEY" in step for step in read), plan
     await store.close()
 
 

@@ -162,6 +162,8 @@ def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequen
 
 def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
     """Return the statement that finds the audit entries matching a filter."""
+    if wanted.users is not None and wanted.identity is None:
+        return sql["own_audits"].replace("{own}", "" if wanted.who is None else sql["audits_by_who"])
     names = [name for name, value in wanted._asdict().items() if value is not None]
     return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in names), sql["audits_in_order"]))
 

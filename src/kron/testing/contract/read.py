@@ -381,6 +381,7 @@ class AuditContract:
             (AuditFilter(identity="a"), [c, a]),
             (AuditFilter(who="bob"), [c, b]),
             (AuditFilter(users=["ann", "team"]), [b, a]),
+            (AuditFilter(users=["ann", "team"], who="bob"), [b]),
             (AuditFilter(users=[]), []),
             (AuditFilter(identity="a", users=["ann"]), [a]),
         ):
@@ -392,6 +393,21 @@ class AuditContract:
         first = await store.audits(SPACE, ALL_AUDITS, limit=2)
         rest = await store.audits(SPACE, ALL_AUDITS, before=AuditCursor(NOW, 2), limit=10)
         assert [audited.record for audited in (*first, *rest)] == entries[::-1]
+
+    async def test_audits_of_some_users_are_listed_page_by_page(self, store: Store) -> None:
+        owners = ["ann", "bob", "team"]
+        entries = [
+            an_entry(str(number), at=NOW + number // 4, user_id=owners[number % 3]) for number in range(12)
+        ]
+        for at in sorted({entry.at for entry in entries}):
+            now = [entry for entry in entries if entry.at == at]
+            await store.put(SPACE, created=[], changed=[], audit=now, now=at)
+        own = AuditFilter(users=["ann", "team"])
+        expected = [entry for entry in reversed(entries) if entry.user_id != "bob"]
+        first = await store.audits(SPACE, own, limit=4)
+        same = [audited.record.at for audited in first].count(first[-1].record.at)
+        rest = await store.audits(SPACE, own, before=AuditCursor(first[-1].record.at, same), limit=10)
+        assert [audited.record for audited in (*first, *rest)] == expected
 
     async def test_audits_are_listed_by_their_time(self, store: Store) -> None:
         for at in (NOW + 2, NOW, NOW + 1):

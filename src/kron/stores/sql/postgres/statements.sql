@@ -585,6 +585,16 @@ SELECT %(namespace)s, * FROM unnest({audit.arrays})
 SELECT number, {audit.columns} FROM schedule_audit
 WHERE namespace = %(namespace)s AND at <= %(at)s
 
+-- name: own_audits
+-- The entries of each user are in an index, in their order. In the order of all, those of others would be read, too.
+SELECT number, {audit.columns} FROM schedule_audit WHERE number IN (
+    SELECT latest.number FROM unnest(%(users)s::text[]) AS users (name) CROSS JOIN LATERAL (
+        SELECT number, at FROM schedule_audit
+        WHERE namespace = %(namespace)s AND user_id = users.name AND at <= %(at)s {own}
+        ORDER BY at DESC, number DESC LIMIT %(limit)s::bigint + %(listed)s::bigint
+    ) AS latest ORDER BY latest.at DESC, latest.number DESC LIMIT %(limit)s OFFSET %(listed)s
+) ORDER BY at DESC, number DESC
+
 -- name: audits_by_identity
 AND schedule_id = %(identity)s
 

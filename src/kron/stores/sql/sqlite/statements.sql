@@ -553,6 +553,14 @@ VALUES (?, {audit.values})
 SELECT number, {audit.columns} FROM audit
 WHERE namespace = :namespace AND at <= :at
 
+-- name: own_audits
+-- The entries of each user are in an index, in their order. In the order of all, those of others would be read, too.
+SELECT number, {audit.columns} FROM audit WHERE number IN (
+    SELECT number FROM json_each(:users) AS users
+        CROSS JOIN audit INDEXED BY audit_user ON namespace = :namespace AND user_id = users.value
+    WHERE at <= :at {own} ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
+) ORDER BY at DESC, number DESC
+
 -- name: audits_by_identity
 AND schedule_id = :identity
 
