@@ -118,3 +118,19 @@ def test_a_picture_that_was_scrolled_stays_there_when_the_page_renews_itself(
     assert browser.js("document.querySelector('.sideways').scrollLeft") == -120
     renewed(browser)
     assert browser.js("document.querySelector('.sideways').scrollLeft") == -120
+
+
+def test_what_is_typed_and_not_sent_stays_when_the_page_renews_itself(
+    browser: Chromium, client: httpx.Client
+) -> None:
+    added(client, "typed", cron_expr="* * * * * *")
+    browser.open(url(client, "/ui/schedule?id=typed"))
+    browser.type("input[name=before]", "2026-11-19T")
+    browser.choose("select[name=status]", "Failed")
+    browser.js("document.activeElement.blur()")
+    shown = "document.querySelector('#coming').innerText"
+    before = browser.js(shown)
+    renewed(browser)
+    assert browser.js(shown) != before
+    values = "['input[name=before]', 'select[name=status]'].map((each) => document.querySelector(each).value)"
+    assert browser.js(values) == ["2026-11-19T", "FAILED"]

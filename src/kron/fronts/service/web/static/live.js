@@ -52,6 +52,13 @@
       if (place) putAt(each, place);
     }
   };
+  // What is typed or chosen and not sent yet stays: on a phone a field loses the focus with its keyboard.
+  const fieldsOf = (part) => named(part, "input:not([type=hidden]), select, textarea", (each) => each.name);
+  const isChanged = (each) => (each.options ? [...each.options].some((one) => one.selected !== one.defaultSelected) : each.value !== each.defaultValue);
+  const keepTyped = (part, other) => {
+    const typed = new Map(fieldsOf(part).filter(([, each]) => isChanged(each)).map(([key, each]) => [key, each.value]));
+    for (const [key, each] of fieldsOf(other)) if (typed.has(key)) each.value = typed.get(key);
+  };
   // An output with the keyboard focus, which scrolls it, grows in its place.
   const growOutput = (part, other) => {
     const old = document.activeElement, fresh = other.querySelector("pre.output");
@@ -80,6 +87,7 @@
       }
       const places = placesOf(part);
       keepOpen(part, other);
+      keepTyped(part, other);
       part.replaceWith(document.adoptNode(other));
       putBack(other, places);
     }
