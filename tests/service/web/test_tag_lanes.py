@@ -1,5 +1,6 @@
 """Many schedules on one page: nothing that needs attention is left out, and no tenant sees another."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -157,6 +158,18 @@ async def test_schedules_of_long_definitions_are_left_out_and_told(registrar: Re
         await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="0 3 * * *", salt=salt))
     page = await now_of(registrar)
     assert page.notes == ["The coming starts of 3 schedules are left out: choose a tag to see them."]
+
+
+async def test_failing_schedules_of_long_definitions_are_read_until_a_page_is_full(
+    registrar: Registrar,
+) -> None:
+    for number in range(90):
+        salt = str(number).rjust(60_000)
+        await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="0 3 * * *", salt=salt))
+        await recorded(registrar, f"job{number:02}", failures=1, last_failure_at=NOW)
+    page = await now_of(registrar)
+    (note,) = [note for note in page.notes if "failing" in note]
+    assert re.fullmatch(r"At least [67]\d schedules are failing; the newest are listed below.", note)
 
 
 async def test_definitions_are_read_while_the_budget_lasts(

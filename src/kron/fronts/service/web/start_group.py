@@ -87,8 +87,9 @@ async def start_groups_of(query: Query, wanted: JobFilter) -> StartGroups:
         left_out += max(0, sum(group.jobs for group in singles) - len(started))
     irregular = sum(group.jobs for group in groups if group.is_irregular)
     if irregular:
-        together += await _irregular(query, wanted)
-        left_out += max(0, irregular - MAX_IRREGULAR)
+        read = await _irregular(query, wanted)
+        together += read
+        left_out += max(0, irregular - len(read))
     return StartGroups(together, tags, left_out)
 
 
@@ -131,7 +132,7 @@ def _parted(groups: Iterable[JobGroup]) -> _Parts:
 
 
 async def _irregular(query: Query, wanted: JobFilter) -> list[StartGroup]:
-    found = await query.jobs(wanted._replace(irregular=True), limit=MAX_IRREGULAR)
+    found, _ = await query.job_page(wanted._replace(irregular=True), after="", limit=MAX_IRREGULAR)
     states = await query.states([each.job.identity for each in found])
     return [
         StartGroup(

@@ -53,12 +53,12 @@ async def tag_lanes(
     fleet, past, found, running = await gather(
         groups,
         _past_of(query, wanted, span),
-        query.jobs(wanted._replace(failing=True), limit=MAX_FAILING),
+        query.job_page(wanted._replace(failing=True), after="", limit=MAX_FAILING),
         _running_of(query, wanted),
     )
     counts, made = past
     total = 0 if made is None else sum(made.values())
-    failing = {each.job.identity: each.job for each in found}
+    failing = {each.job.identity: each.job for each in found[0]}
     problems, jobs = await _problems(query, wanted, counts, failing, view)
 
     def drawn() -> Shown:
@@ -68,7 +68,7 @@ async def tag_lanes(
             *_part_note(total),
             *nominal_note(coming.nominal),
             *_left_out_note(fleet.left_out + coming.left_out),
-            *_failing_note(len(failing)),
+            *_failing_note(len(failing), has_more=found[1]),
         ]
         return Shown(timeline_by_tag(counted, view, zoom), notes, {**failing, **jobs}, problems)
 
@@ -149,9 +149,9 @@ def _left_out_note(schedules: int) -> Iterable[str]:
         yield f"The coming starts of {schedules:,} {words} left out: choose a tag to see them."
 
 
-def _failing_note(failing: int) -> Iterable[str]:
-    if failing > MAX_PROBLEMS:
-        more = "at least " if failing == MAX_FAILING else ""
+def _failing_note(failing: int, *, has_more: bool) -> Iterable[str]:
+    if failing > MAX_PROBLEMS or has_more:
+        more = "at least " if has_more else ""
         yield f"{more}{failing:,} schedules are failing; the newest are listed below.".capitalize()
 
 
