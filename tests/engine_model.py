@@ -21,7 +21,7 @@ IN_FLIGHT = ("ENQUEUED", "STARTED")
 
 
 def jitter_by_hand(identity: str, nominal_time: int, jitter_ms: int) -> int:
-    """Return DESIGN 7's offset, written out: SHA-256, one step of SplitMix64, 53 bits."""
+    """Return the offset of jitter, written out: SHA-256, one step of SplitMix64, 53 bits."""
     if jitter_ms == 0:
         return 0
     period_id = datetime.fromtimestamp(nominal_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Backfills: a handled period keeps its outcome, and one without a record gets its own (DESIGN 7)."""
+"""Backfills: a handled period keeps its outcome, and one without a record gets its own."""
 
 import pytest
 

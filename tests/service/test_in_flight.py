@@ -1,4 +1,4 @@
-"""Which runs are in flight: those of a target that reports, from their launch to their end (DESIGN 7)."""
+"""Which runs are in flight: those of a target that reports, from their launch to their end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Workflows: DAG JSON parsed for its schedules and checked for cycles (DESIGN 7)."""
+"""Workflows: DAG JSON parsed for its schedules and checked for cycles."""
 
 import json
 import re

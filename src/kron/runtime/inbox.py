@@ -90,7 +90,7 @@ async def attach_reports(
 ) -> list[JobState]:
     """Return job states with their reports, and with the runs that these report on.
 
-    A run whose end is not awaited is not open, and a report still changes it (DESIGN 7).
+    A run whose end is not awaited is not open, and a report still changes it.
     """
     if not reports or not states:
         return states

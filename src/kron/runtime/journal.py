@@ -106,7 +106,7 @@ class LogJournal:
 
 
 class TraceJournal:
-    """Writes runs as a trace (DESIGN 4). Every event is committed first, so a crash cannot undo it.
+    """Writes runs as a trace. Every event is committed first, so a crash cannot undo it.
 
     `written` counts its lines.
     """

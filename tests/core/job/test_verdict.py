@@ -22,7 +22,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRE = 1000 * int(NOON.timestamp())
 
 # When now is, in milliseconds after the chosen time, and what that is under each deadline:
-# too early, in time, or late. Lateness counts in whole seconds (DESIGN 6).
+# too early, in time, or late. Lateness counts in whole seconds.
 LATENESS = (-86_400_000, -1_000, -1, 0, 1, 999, 1_000, 1_999, 2_000, 600_000, 600_999, 601_000, 10**13)
 TIMING = {
     "0s": "early early early intime intime intime late late late late late late late",

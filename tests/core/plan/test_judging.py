@@ -128,7 +128,7 @@ def test_the_engine_catches_up_with_exactly_the_periods_whose_stage_is_missed(
 
 
 def test_the_stages_are_in_the_order_of_the_design() -> None:
-    """DESIGN 7: suspended, unschedulable, too early, catch-up, deadline, overlap."""
+    """The order of judging: suspended, unschedulable, too early, catch-up, deadline, overlap."""
     now = 1_000_000
     assert [stage.name for stage in Stage] == ["SUSPENDED", "UNSCHEDULABLE", "EARLY", "MISSED", "LATE", "DUE"]
     assert stage_of(None, now, suspended=True, catch_line=now, deadline_s=0) is Stage.SUSPENDED

@@ -57,7 +57,7 @@ def policies(catchups: list[Catchup], overlaps: list[Overlap], jitter_ms: int) -
 
 
 PLAIN = policies(list(Catchup), list(Overlap), 0).map(lambda policy: (NO_WINDOW, policy))
-# Where fire times are not in the order of nominal times, DESIGN leaves open who comes first in a replay.
+# Where fire times are not in the order of nominal times, a replay may start either first.
 WINDOWED = st.tuples(
     st.sampled_from([*WINDOWS, NO_WINDOW]),
     policies([Catchup.NONE, Catchup.ONCE], list(Overlap), 7_000)

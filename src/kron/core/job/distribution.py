@@ -1,7 +1,7 @@
 """Distributions: from a number u in [0, 1) to a place x in the window, 0 its start and 1 its end.
 
-DESIGN 6 is the contract. The formulas are written out, in the order of their operations, so that a
-decision does not change with the library that computes it.
+The decision format (docs/reference/decision-format.md) is the contract. The formulas are written out, in the
+order of their operations, so that a decision does not change with the library that computes it.
 """
 
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
 from kron.core.value_types import NAME_TEXT, VERSION, nullable, one_of
 
-# How many windows of one job may be open at once, which bounds the periods a planning step keeps (DESIGN 7).
+# How many windows of one job may be open at once, which bounds the periods a planning step keeps.
 MAX_OPEN_WINDOWS = 1_000
 NO_WINDOW, NO_SEED, UNIFORM = Window(), Seed(), Uniform()
 UNCONSTRAINED, DEFAULT_POLICY = Constraints(), Policy()

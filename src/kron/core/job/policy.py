@@ -58,7 +58,7 @@ COUNT = nullable(whole_number(1, MAX_COUNT))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """One model for all fronts (DESIGN 7); the defaults are those of a `Job` (SPEC 4).
+    """One model for all fronts; the defaults are those of a `Job` (SPEC 4).
 
     A new field is a row here and the code that uses it; reader, schema and documentation follow.
     """
@@ -177,7 +177,7 @@ class Policy:
 
 END_BEFORE_START = "lies before start_at"
 POLICY = table_of(Policy)
-# The policy of a definition that names none, by the front that reads it (DESIGN 7). A job file has a job's
+# The policy of a definition that names none, by the front that reads it. A job file has a job's
 # defaults wherever it runs; a service's settings may change three of its own.
 FRONT_DEFAULTS: Mapping[str, Policy] = {
     "job": Policy(),

@@ -92,7 +92,7 @@ def unit_of(number: int) -> float:
 
 
 def jitter_of(identity: str, period_id: str, jitter_ms: int) -> int:
-    """Return a period's own offset in [-jitter_ms, +jitter_ms]: seeded, not random (DESIGN 7)."""
+    """Return a period's own offset in [-jitter_ms, +jitter_ms]: seeded, not random."""
     if jitter_ms == 0:
         return 0
     _, number = splitmix64(state_of(sha256(f"{identity}\n{period_id}\njitter".encode()).hexdigest()))

@@ -78,7 +78,7 @@ def stage_of(
     catch_line: int | None = None,
     deadline_s: float | None = None,
 ) -> Stage:
-    """Return the first stage that applies to a period (DESIGN 7: order of judging).
+    """Return the first stage that applies to a period, in the order of judging.
 
     Instants are in milliseconds. A fire time before `catch_line` was missed: no worker was running then.
     """

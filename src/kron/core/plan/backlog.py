@@ -9,7 +9,7 @@ from kron.core.plan.record import OUTCOME_OF, RangeRecord, RunRecord, RunStatus
 from kron.core.plan.step import JobStep
 from kron.core.time.instant import EpochSeconds
 
-# How many periods of one job a wake plans one by one; as many windows may be open at once (DESIGN 7).
+# How many periods of one job a wake plans one by one; as many windows may be open at once.
 MAX_PLANNED_PER_WAKE = 1_000
 # From this number on, periods that a newer one replaces are counted together instead of planned one by one.
 MANY = 50

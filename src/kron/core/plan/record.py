@@ -22,7 +22,7 @@ ExternalText: TypeAlias = Annotated[str, "external"]
 
 
 class RunStatus(Choice):
-    """The state of a run (DESIGN 7)."""
+    """The state of a run."""
 
     PENDING = "PENDING"
     ENQUEUED = "ENQUEUED"

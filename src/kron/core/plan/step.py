@@ -390,7 +390,7 @@ class JobStep:
         return max(self.now, last_end_of(self.job, self.now + self.limits.lookahead_ms))
 
     def active(self) -> list[RunRecord]:
-        """Return the runs that may be executing; a target that does not report has none (DESIGN 7)."""
+        """Return the runs that may be executing; a target that does not report has none."""
         return [run for run in self.runs.values() if run.in_flight] if self.traits.reports else []
 
     def compiled_job(self, run: RunRecord) -> CompiledJob:
@@ -487,7 +487,7 @@ class JobStep:
 
 
 def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
-    """Return when an execution that starts now counts as lost; None if it has no timeout (DESIGN 7)."""
+    """Return when an execution that starts now counts as lost; None if it has no timeout."""
     timeout = policy.run_timeout
     if timeout is None:
         if not (traits.remote and traits.reports):
@@ -513,6 +513,6 @@ def token_of(state: JobState, snapshot: Snapshot) -> int:
 
 
 def catch_line_of(state: JobState, snapshot: Snapshot) -> int:
-    """Return the fire time before which a period was missed, and is not merely late (DESIGN 7)."""
+    """Return the fire time before which a period was missed, and is not merely late."""
     since = snapshot.taken_over_at if state.taken_over_at is None else state.taken_over_at
     return max(since - snapshot.limits.lookahead_ms, state.job.resumed_at or 0)

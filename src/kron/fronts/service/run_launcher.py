@@ -110,7 +110,7 @@ class RunLauncher:
         return result if first is start else result._replace(repeated=True)
 
     async def _launch(self, start: WorkflowStart) -> StartResult:
-        """Record first, then start (DESIGN 1); a refused start may be retried."""
+        """Record first, then start; a refused start may be retried."""
         now = (self._clock.now() - EPOCH) // MILLISECOND
         request = StartRequest(start.key, start.attempt, start.workflow_id, start.version, now)
         known = await self._starts.begin(request, old=now - KEEP_MS)
