@@ -125,7 +125,7 @@ async def test_a_stopped_schedule_runs_manual_runs_at_once_and_backfills_when_it
             done = await backfill_schedule(office.registrar, "minutely", wanted, dry_run=dry_run)
             assert (done["count"], done["starts"]) == (2, "on_resume")
         requested = await run_now(office.registrar, "minutely")
-        assert "a manual run starts all the same" in str(requested["note"])
+        assert "a manual run still starts" in str(requested["note"])
         await office.until(NOON + 5 * SECOND)
         assert await office.seen("minutely") == ["PENDING asked", "PENDING asked", "SUCCESS asked"]
         await office.registrar.upsert_schedule({**MINUTELY, "paused": False})

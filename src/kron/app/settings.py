@@ -194,6 +194,7 @@ def text_in(path: str) -> str:
 def integer(low: int, high: int, **words: int) -> Callable[[object], int]:
     """Return a parser of whole numbers in a range, and of some words that stand for one."""
     read = count_in(low, high)
+    reason = " or ".join(["must be a whole number", *words])
 
     def parse(value: object) -> int:
         text = value.strip() if isinstance(value, str) else ""
@@ -202,7 +203,7 @@ def integer(low: int, high: int, **words: int) -> Callable[[object], int]:
         digits = text.removeprefix("-")
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
         if isinstance(value, str) and not is_number:
-            raise invalid_value(value, "must be a whole number")
+            raise invalid_value(value, reason)
         return read(int(text) if is_number else value)
 
     return parse

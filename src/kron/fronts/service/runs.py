@@ -156,7 +156,7 @@ async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None
         run = await registrar.catalog.run_now(schedule_id, request)
         job = (await registrar.catalog.query.find(schedule_id, deleted=True)).job
     words = stopped_words(job)
-    note = f"the schedule is {words}; a manual run starts all the same" if words else None
+    note = f"the schedule is {words}; a manual run still starts" if words else None
     return {**run_view(run, registrar.now()), "request_id": request, "note": note}
 
 
