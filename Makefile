@@ -79,7 +79,7 @@ test-cluster: $(VENV)/.dev .cache/tmp ## run the operator against a real cluster
 	@$(BIN)/python -m pytest -n 0 $(ARGS) tests/kubernetes/test_cluster.py
 
 .PHONY: check
-check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, dependencies and documentation (AUDIT=--require: fail if no advisory service answers)
+check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, shape, dependencies and documentation (AUDIT=--require: fail if no advisory service answers)
 	@$(SAY) "formatting (ruff format)"
 	@$(BIN)/ruff format --check --quiet --diff .
 	@$(SAY) "lint (ruff check)"
@@ -88,6 +88,8 @@ check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, 
 	@$(BIN)/mypy --no-error-summary $(CODE)
 	@$(SAY) "layers (import-linter)"
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(SAY) "shape of the source (figures)"
+	@figures=$$($(BIN)/python tools/figures.py --no-trace) || { printf '%s\n' "$$figures"; exit 1; }
 	@$(SAY) "dependencies (pins and advisories)"
 	@$(BIN)/python tools/audit.py $(AUDIT)
 	@$(MAKE) --no-print-directory docs
