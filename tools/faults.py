@@ -318,7 +318,7 @@ FAULTS = (
     Planted(
         "run now does not say that the schedule is paused",
         f"{SERVICE}/runs.py",
-        'note = f"the schedule is {words}; a manual run starts all the same" if words else None',
+        'note = f"the schedule is {words}; a manual run still starts" if words else None',
         "note = None",
         "tests/service/test_runs.py::test_a_stopped_schedule_runs_manual_runs_at_once_and_backfills_when_it_is_resumed",
     ),
