@@ -182,6 +182,13 @@ PROTECTIONS = (
         (("import Compute, CpuBudget\n", "import Compute, CpuBudget, inline\n"),),
     ),
     Protection(
+        "the log lines of one write let other requests have their turn",
+        "app/catalog.py",
+        "if number % LINES_PER_TURN == 0:",
+        "if False:",
+        "tests/service/test_loop.py::test_thousands_of_incidents_are_logged_in_turns",
+    ),
+    Protection(
         "the API is described beside the event loop",
         f"{SERVICE}/serve.py",
         "await asyncio.to_thread(app.openapi)",
@@ -762,6 +769,13 @@ PROTECTIONS = (
         "sorted({run.identity for run in runs}) or [NO_NAME]",
         "sorted({run.identity for run in runs})",
         "tests/service/auth/test_tenancy.py::test_every_verb_asks_the_store_the_same_for_schedules_of_others_and_for_none[find_runs]",
+    ),
+    Protection(
+        "the audit entries of others are not read",
+        "stores/statement.py",
+        "if wanted.users is not None and wanted.identity is None:",
+        "if False:",
+        "tests/stores/test_latest.py::test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others[None]",
     ),
     Protection(
         "audit cursors count one's own entries",

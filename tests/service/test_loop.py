@@ -128,3 +128,15 @@ def test_changes_of_many_long_schedules_at_once_are_computed_beside_the_event_lo
     assert undone.status_code == 303, undone.text
     client.get("/healthz")
     assert stretches.longest_s(server.pid) < MAX_STRETCH_S
+
+
+def test_thousands_of_incidents_are_logged_in_turns(served: tuple[httpx.Client, Process, Stretches]) -> None:
+    client, server, stretches = served
+    fields = {"schedule": "0 3 * * *", "launcher": {"kind": "log"}, "policy": {"suspend": True}}
+    jobs = [{"identity": f"suspended {number}", **fields} for number in range(4_000)]
+    stretches.longest_s(server.pid)
+    applied = client.post("/definitions", json={"jobs": jobs})
+    assert applied.status_code == 200, applied.text[:500]
+    server.logged("suspended 3999: ")
+    client.get("/healthz")
+    assert stretches.longest_s(server.pid) < MAX_STRETCH_S

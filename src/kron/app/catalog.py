@@ -3,8 +3,9 @@
 All verbs share one optimistic loop: read, decide, commit, and start over when another writer was faster.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -55,6 +56,8 @@ from kron.ports import ReadStore
 _log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
+# Log lines of one write between which others have their turn: thousands may be paused or edited at once.
+LINES_PER_TURN = 100
 # Definitions that are decided together beside an event loop, as long ones take 2 ms each; see `Compute`.
 MANY = 8
 IS_PAST = "must lie in the future"
@@ -252,8 +255,8 @@ class Catalog:
             )
             if not result.stale_jobs and not result.existing_runs:
                 stopped = [job for job in decision.created if job.paused or job.suspended]
-                _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
                 self._wake()
+                await _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
                 return decision.result
             refused = {job.identity for job in decision.created} & result.stale_jobs
             busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
@@ -508,16 +511,21 @@ def _signed(change: Change, actor: str | None) -> Change:
     )
 
 
-def _log_incidents(incidents: Sequence[IncidentRecord], changed: Sequence[Change]) -> None:
+async def _log_incidents(incidents: Sequence[IncidentRecord], changed: Sequence[Change]) -> None:
     """Write one log line for each incident, with the sentence that explains periods later."""
+    for number, line in enumerate(_incident_lines(incidents, changed), start=1):
+        _log.info("%s", line)
+        if number % LINES_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+
+def _incident_lines(incidents: Sequence[IncidentRecord], changed: Sequence[Change]) -> Iterator[str]:
     started = [*incidents, *(incident for change in changed for incident in change.incidents)]
     for incident in started:
-        _log.info("%s %s: %s", incident.kind, incident.identity, sentence_of(incident))
+        yield f"{incident.kind} {incident.identity}: {sentence_of(incident)}"
     for incident in (incident for change in changed for incident in change.closed):
         by = "" if incident.ended_by is None else f" by {incident.ended_by}"
-        _log.info(
-            "no longer %s %s: since %s%s", incident.kind, incident.identity, moment(incident.from_at), by
-        )
+        yield f"no longer {incident.kind} {incident.identity}: since {moment(incident.from_at)}{by}"
 
 
 def _check_visible(created: Sequence[JobRecord], refused: Set[str]) -> None:
