@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from kron.core.errors import InputError, InvalidOptionError, Problem
-from kron.core.fields import NO_DEFAULT, FieldReader, FieldSpec, FieldTable, row, table_of
+from kron.core.errors import InputError, InvalidJobError, InvalidOptionError, Problem
+from kron.core.fields import NO_DEFAULT, WORDS_ELSEWHERE, FieldReader, FieldSpec, FieldTable, row, table_of
 from kron.core.job.constraint import CONSTRAINTS, RULE, ConstraintRule, Constraints
 from kron.core.job.distribution import KINDS, PARAMETERS
-from kron.core.job.job import JOB
+from kron.core.job.job import JOB, KNOWN_WORDS, Job
 from kron.core.job.policy import POLICY, Policy
 from kron.core.job.seed import SEED, Seed
 from kron.core.job.window import WINDOW, Window
@@ -202,3 +202,29 @@ def test_a_value_given_in_python_is_checked(values: dict[str, Any], message: str
     with pytest.raises(InvalidOptionError) as caught:
         NEW.check(Extended(**values))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("expression", "cron_expr"),
+        ("tz", "timezone"),
+        ("id", "schedule_id"),
+        ("paused", "suspend"),
+        ("misfire_grace_time", "deadline"),
+        ("startingDeadlineSeconds", "deadline"),
+        ("max_instances", "overlap"),
+        ("time_limit", "run_timeout"),
+        ("wndow", "window"),
+    ],
+)
+def test_a_word_of_another_scheduler_is_answered_with_the_word_that_means_the_same(
+    word: str, meant: str
+) -> None:
+    with pytest.raises(InvalidJobError, match=f"unknown field; did you mean {meant}\\?"):
+        Job.from_dict({"identity": "report", "schedule": "0 3 * * *", word: "x"})
+
+
+def test_every_word_of_another_scheduler_leads_to_a_word_of_a_job_and_is_none_itself() -> None:
+    assert not WORDS_ELSEWHERE.keys() & KNOWN_WORDS.keys()
+    assert all(set(meant) & KNOWN_WORDS.keys() for meant in WORDS_ELSEWHERE.values())

@@ -27,6 +27,29 @@ NO_PARSERS: Parsers = {}
 # Stand for a value that was refused, and for the default of a field that has none.
 REFUSED, NO_DEFAULT = object(), object()
 
+# Fields of cron libraries, CronJobs, Celery and APScheduler, with the words that mean the same here: the
+# first one that a definition knows is suggested.
+WORDS_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "crontab": ("cron_expr", "schedule"),
+    "expr": ("cron_expr", "schedule"),
+    "expression": ("cron_expr", "schedule"),
+    "trigger": ("cron_expr", "schedule"),
+    "tz": ("timezone",),
+    "id": ("schedule_id", "identity"),
+    "name": ("schedule_id", "identity"),
+    "cmd": ("command",),
+    "paused": ("suspend",),
+    "disabled": ("suspend",),
+    "enabled": ("suspend",),
+    "coalesce": ("catchup",),
+    "max_instances": ("overlap", "concurrency"),
+    "misfire_grace_time": ("deadline",),
+    "startingDeadlineSeconds": ("deadline",),
+    "activeDeadlineSeconds": ("run_timeout",),
+    "soft_time_limit": ("run_timeout",),
+    "time_limit": ("run_timeout",),
+}
+
 
 class FieldReader:
     """One object of a definition, read field by field; problems are collected, not raised.
@@ -123,12 +146,13 @@ def invalid_value(value: object, reason: str) -> InvalidOptionError:
 
 
 def suggestion(name: object, names: Iterable[str]) -> str:
-    """Return the closest name, or all of them, or that there is none."""
+    """Return what another scheduler's word means, the closest name, all of them, or that there is none."""
     from difflib import get_close_matches
 
     known = tuple(names)
+    meant = [word for word in WORDS_ELSEWHERE.get(str(name), ()) if word in known]
     # Comparing costs time in proportion to the length, and no name is this long.
-    close = get_close_matches(cut(str(name)), known, n=1)
+    close = meant or get_close_matches(cut(str(name)), known, n=1)
     return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}" if known else "there are none"
 
 

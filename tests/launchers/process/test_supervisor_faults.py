@@ -158,6 +158,7 @@ async def test_an_output_is_bounded_by_a_python_without_ctypes(
     assert str((await ear.end_of(launch)).error).endswith("last")
 
 
+@pytest.mark.slow
 async def test_a_command_that_cannot_be_started_after_its_krond_ended_ends_for_the_next_one(
     launcher: SupervisedLauncher, tmp_path: Path
 ) -> None:
