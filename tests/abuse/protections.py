@@ -110,6 +110,13 @@ PROTECTIONS = (
         "tests/service/web/test_tag_lanes.py::test_schedules_of_long_definitions_are_left_out_and_told",
     ),
     Protection(
+        "what runs again after changes of many schedules has a budget",
+        "app/preview.py",
+        "or (effects and budget.is_spent)",
+        "or False",
+        "tests/app/test_effects.py::test_effects_are_computed_while_the_budget_lasts_and_one_in_any_case",
+    ),
+    Protection(
         "a page of an export has a budget",
         f"{SERVICE}/definitions.py",
         "            if budget.is_spent:\n                break\n        return shown",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from kron.app.budget import CpuBudget
 from kron.app.query import Query
 from kron.core.plan import resume_preview
 from kron.core.plan.report import Traits
@@ -9,7 +10,8 @@ from kron.core.plan.resume_preview import ResumePreview, preview_change
 from kron.core.plan.step import Change, JobState
 from kron.core.wording import counted
 
-# Previews of one request that changes many jobs; each may plan a thousand periods.
+# Previews of one request that changes many jobs, as far as its processor time allows: each may plan a
+# thousand periods.
 MAX_PREVIEWED = 500
 
 
@@ -24,14 +26,15 @@ async def preview_resume(
 def effects_of(
     changed: Sequence[Change], states: Mapping[str, JobState], *, now: int, traits: Mapping[str, Traits]
 ) -> dict[str, ResumePreview]:
-    """Return what those of some changes start that let a stopped job run, by name."""
+    """Return what those of some changes start that let a stopped job run, by name, while the budget lasts."""
     effects: dict[str, ResumePreview] = {}
+    budget = CpuBudget()
     for change in changed:
         state = states.get(change.job.identity)
         effect = None if state is None else preview_change(state, change, now=now, traits=traits)
         if effect is not None:
             effects[change.job.identity] = effect
-        if len(effects) == MAX_PREVIEWED:
+        if len(effects) == MAX_PREVIEWED or (effects and budget.is_spent):
             break
     return effects
 

@@ -73,7 +73,7 @@ class AppliedView(TypedDict):
     """What applying a set of jobs does to one schedule, with its definitions if they differ.
 
     `applied_set` and `etag` are those before. `effect` is what starts if the change lets a stopped schedule
-    run.
+    run; of many such changes the first ones have it.
     """
 
     schedule_id: str
