@@ -255,6 +255,12 @@ def test_the_page_of_the_present_draws_the_fleet_and_explains_its_problems(demo:
     assert "/ui/schedule/resume?id=demo%2Flegacy-sync" in problems
 
 
+def test_a_schedule_without_a_past_has_nothing_to_replay(client: httpx.Client) -> None:
+    added(client, "fresh")
+    page = page_of(client, "/ui/schedule/what-if", **{"id": "fresh", "if": "overlap=allow"})
+    assert "There is no period to replay yet." in page.text
+
+
 def test_a_time_that_cannot_be_read_keeps_the_page_of_the_schedule(client: httpx.Client) -> None:
     added(client, "kept")
     page = page_of(client, "/ui/schedule", 400, id="kept", before="lunch")
