@@ -171,6 +171,18 @@ class Chromium:
         """Wait until the page shows a text."""
         wait_for(lambda: text in self.text, lambda: f"{text!r} on {self.path}: {self.text}")
 
+    def forget_cookies(self) -> list[Answer]:
+        """Remove all cookies, and return them."""
+        known: list[Answer] = self._call("Network.getCookies")["cookies"]
+        self._call("Network.clearBrowserCookies")
+        return known
+
+    def remember_cookies(self, cookies: list[Answer]) -> None:
+        """Set cookies that were removed."""
+        names = ("name", "value", "domain", "path", "httpOnly", "sameSite", "secure")
+        kept = [{name: each[name] for name in names if name in each} for each in cookies]
+        self._call("Network.setCookies", {"cookies": kept})
+
     # --- what a person does ----------------------------------------------------------------------
 
     def _with(self, wanted: str, work: str) -> Any:

@@ -420,3 +420,33 @@ def test_a_login_returns_to_its_page_and_no_address_leads_to_another_tenant(
         assert "403" in tab.text
         tab.follow("Sign in with another token")
         assert tab.path == "/login"
+
+
+def test_an_edit_that_is_sent_after_the_session_is_not_lost(tab: Chromium, tmp_path: Path) -> None:
+    with serving(tmp_path, KRON_JWT_SECRET=forge.SECRET) as (client, _):
+        document = {"schedule_id": "ann/job", "cron_expr": "0 0 1 1 *", "timezone": "UTC",
+                    "launcher": {"kind": "log", "message": "x"}}  # fmt: skip
+        headers = {"Authorization": f"Bearer {token('ann')}"}
+        assert client.post("/schedules/upsert", json=document, headers=headers).status_code == 200
+
+        def sign_in() -> None:
+            tab.type("main input:not([type=hidden])", token("ann"))
+            tab.follow("main button")
+
+        # Those of other tests are of the same host.
+        tab.forget_cookies()
+        tab.open(url(client, "/ui/schedule/edit?id=ann%2Fjob"))
+        sign_in()
+        edited = str(tab.js("document.querySelector('textarea').value")).replace("0 0 1", "0 5 1")
+        tab.type("textarea", edited)
+        cookies = tab.forget_cookies()
+        tab.click("Show the plan")
+        tab.wait_for_text("You are signed out, and nothing was sent.")
+        assert tab.js("document.querySelector('textarea').value") == edited
+        # As if another tab had signed in.
+        tab.remember_cookies(cookies)
+        tab.follow("Show the plan")
+        tab.follow("Save")
+        assert "Saved." in tab.text
+        found = client.get("/schedules/ann%2Fjob", headers=headers).json()
+        assert found["cron_expr"] == "0 5 1 1 *"

@@ -1,4 +1,5 @@
-// Keyboard shortcuts, and the switch of the zone in which times are shown. Pages work without it.
+// Keyboard shortcuts, the switch of the zone in which times are shown, buttons that copy, and forms that outlive a
+// session. Pages work without it.
 "use strict";
 
 (() => {
@@ -80,6 +81,36 @@
   };
   offerCopies();
   document.addEventListener("kron-refreshed", offerCopies);
+
+  // --- forms: one that is sent after the session has ended would lose what is typed in it --------------------------
+  // A page that every caller may read, and that costs nothing.
+  const READABLE = "/ui/playground";
+  const sayEnded = (form) => {
+    if (form.previousElementSibling?.classList.contains("ended")) return;
+    const note = document.createElement("p");
+    note.className = "problem ended";
+    note.setAttribute("role", "alert");
+    const link = document.createElement("a");
+    link.href = "/login";
+    link.target = "_blank";
+    link.textContent = "Sign in in another tab";
+    note.append("You are signed out, and nothing was sent. ", link, ", then send this form again.");
+    form.before(note);
+  };
+  const hasEnded = async () => {
+    try { return (await fetch(READABLE, { method: "HEAD", redirect: "manual", headers: { accept: "text/html" } })).type === "opaqueredirect"; } catch { return false; }
+  };
+  const asked = new WeakSet();
+  document.addEventListener("submit", async (event) => {
+    const { target: form, submitter } = event;
+    if (form.method !== "post" || !form.closest("main") || location.pathname === "/login") return;
+    // The second time it is sent by the line below.
+    if (asked.delete(form)) return;
+    event.preventDefault();
+    if (await hasEnded()) { sayEnded(form); return; }
+    asked.add(form);
+    form.requestSubmit(submitter);
+  });
 
   // --- keys --------------------------------------------------------------------------------------------------
   const ALL_PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], d: ["/ui/dags", "DAGs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
