@@ -255,6 +255,16 @@ def test_the_page_of_the_present_draws_the_fleet_and_explains_its_problems(demo:
     assert "/ui/schedule/resume?id=demo%2Flegacy-sync" in problems
 
 
+def test_changes_that_cannot_be_read_keep_the_page_of_the_period(client: httpx.Client) -> None:
+    added(client, "asked")
+    wanted = {"id": "asked", "at": "2031-01-01T00:00:00Z", "if": "window=2h"}
+    page = page_of(client, "/ui/period", 400, **wanted)
+    assert "window must be an object with mode, duration" in page.text
+    assert "Certificate" in page.text
+    assert "window=2h" in [each.get("value") for each in page.all("input")]
+    page_of(client, "/ui/period", 404, id="nobody", at="2031-01-01T00:00:00Z")
+
+
 def test_a_schedule_without_a_past_has_nothing_to_replay(client: httpx.Client) -> None:
     added(client, "fresh")
     page = page_of(client, "/ui/schedule/what-if", **{"id": "fresh", "if": "overlap=allow"})

@@ -200,18 +200,23 @@ def _add_period(router: APIRouter, pages: Pages, client: LocalClient) -> None:
     async def period(
         name: Name, at: str, changes: Changes = "", attempt: Attempt = None, find: Text = ""
     ) -> Response:
+        problem = None
         try:
             shown = await pages.period(name, at.strip(), changes.split())
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
             return await rendered("no_time.html", pages.now(), 400, name=name, **values)
+        except InputError as error:
+            # Without the changes the page has no other mistake than one of its address.
+            shown, problem = await pages.period(name, at.strip()), str(error)
         # What is no period has neither a window nor a decision.
         charts = await pages.period_charts(name, shown.period_id) if shown.is_period else None
         output = None
         if shown.run is not None:
             output = await pages.output(client, shown.run, attempt, find.strip())
         more: dict[str, Any] = {"changes": changes, "charts": charts, "output": output, "find": find.strip()}
-        return await rendered("period.html", pages.now(), it=shown, zone=zone_of(shown.timezone), **more)
+        more |= {"problem": problem, "zone": zone_of(shown.timezone)}
+        return await rendered("period.html", pages.now(), 400 if problem else 200, it=shown, **more)
 
 
 def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
