@@ -502,6 +502,13 @@ PROTECTIONS = (
     ),
     # --- tenants share fairly ---
     Protection(
+        "ends of many incidents are written without comparing each with all",
+        "stores/sql/sqlite/statements.sql",
+        "WHERE number IN (\n    -- By their numbers",
+        "WHERE +number IN (\n    -- By their numbers",
+        "tests/stores/test_sqlite.py::test_an_incident_is_closed_without_reading_those_of_other_schedules[2]",
+    ),
+    Protection(
         "requests to executors are limited per user",
         "launchers/delivery.py",
         "per_tenant=max_requests,",

@@ -23,6 +23,7 @@ from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SQL, SqliteStore
+from kron.stores.sqlite.write import Prepared, encoded
 from kron.stores.statement import NEAR_S, jobs_statement, statements, tally_statement
 from kron.testing.store_contract import (
     CLEAN,
@@ -186,11 +187,22 @@ async def test_no_python_runs_while_a_put_holds_the_write_lock(path: str) -> Non
     await store.close()
 
 
-def test_an_incident_is_closed_without_reading_those_of_other_schedules(path: str) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_incident_is_closed_without_reading_those_of_other_schedules(path: str, count: int) -> None:
+    close = statements("sqlite")["close_incident"]
+    if count > 1:
+        rows = [(60 + number, None, 1, f"job {number}", "paused") for number in range(count)]
+        # Those of many are closed by one statement.
+        close = encoded(Prepared(close, rows=rows)).statement
+        assert "json_each" in close
     with closing(connect(path)) as connection:
-        close = statements("sqlite")["close_incident"]
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {close}", (None,) * 5)]
-    assert plan == ["SEARCH incidents USING INDEX incidents_of_schedule (namespace=? AND schedule_id=?)"]
+        values = (None,) * close.count("?")
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {close}", values)]
+    assert "SEARCH incidents USING INTEGER PRIMARY KEY (rowid=?)" in plan
+    assert "SEARCH open USING INDEX incidents_of_schedule (namespace=? AND schedule_id=?)" in plan
+    assert not [step for step in plan if step.startswith(("SCAN incidents", "SCAN open"))]
+    first = plan[0]
+    assert first.startswith("SCAN json_each" if count > 1 else "SEARCH incidents"), plan
 
 
 def test_a_write_of_a_run_builds_no_table_of_its_own(path: str) -> None:

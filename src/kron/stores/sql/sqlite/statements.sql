@@ -522,7 +522,10 @@ INSERT INTO incidents (namespace, {incident.columns})
 VALUES (?, {incident.values})
 
 -- name: close_incident
-UPDATE incidents SET until_at = ?, ended_by = ? WHERE namespace = ? AND schedule_id = ? AND kind = ? AND +until_at IS NULL
+UPDATE incidents SET until_at = ?, ended_by = ? WHERE number IN (
+    -- By their numbers: for many at once, SQLite would else compare each with every incident of the namespace.
+    SELECT number FROM incidents AS open INDEXED BY incidents_of_schedule
+    WHERE open.namespace = ? AND open.schedule_id = ? AND open.kind = ? AND open.until_at IS NULL)
 
 -- name: incidents
 SELECT {incident.columns} FROM incidents
