@@ -7,7 +7,7 @@ from kron.app.budget import CpuBudget
 from kron.app.query import Query
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.plan import UNUSABLE
-from kron.core.plan.query import FoundJob
+from kron.core.plan.query import FoundJob, JobFilter, RunSpan, TagCount
 from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
 from kron.core.plan.step import JobState
 from kron.fronts.service.web.attention import FleetProblem, dropped_problem, is_problem, problem_of
@@ -26,6 +26,8 @@ from kron.fronts.service.web.view_models import stopped_by
 
 # Runs that are read for all lanes together.
 MAX_RUNS = 5_000
+# Runs that are counted for schedules that have more of them in the view.
+MAX_COUNTED = 300_000
 # A period may start this long before its nominal time, as far as a view or a problem is searched, in seconds.
 EARLY_S = 3_600
 
@@ -51,16 +53,32 @@ async def schedule_lanes(query: Query, found: Sequence[FoundJob], view: View, zo
         if len(runs[name]) == limit and view.has(runs[name][-1].fire_time):
             cut.append(name)
     dropped = {name: await query.ranges(name) for name in names}
-    records = _Records([each.job for each in found], states, runs, dropped, view)
+    counted = await _counted(query, cut, view)
+    cut = [name for name in cut if name not in counted]
+    records = _Records([each.job for each in found], states, runs, dropped, view, counted)
 
     def drawn() -> Shown:
         schedules = records.drawn()
         nominal = sum(one.coming.is_nominal for one in schedules)
-        notes = [f"Drawn: the newest {limit:,} runs of {name}." for name in cut]
+        whose = cut[0] if len(cut) == 1 else f"{len(cut)} schedules each"
+        notes = [f"Drawn: the newest {limit:,} runs of {whose}."] if cut else []
         notes += nominal_note(nominal)
         return Shown(timeline_of(schedules, view, zoom), notes, records.jobs, list(records.problems()))
 
     return await query.compute(drawn)
+
+
+async def _counted(query: Query, names: Sequence[str], view: View) -> dict[str, list[TagCount]]:
+    """Return the runs of schedules with many in the view, by column; of too many none."""
+    span = RunSpan(view.start, view.end, view.width, view.now)
+    # The numbers of each are read from the runs of all.
+    if not names or len(names) * sum((await query.count_made(JobFilter(), span)).values()) > MAX_COUNTED:
+        return {}
+    return {
+        # Dropped periods are drawn from their records.
+        name: [each for each in await query.tally(JobFilter(names=[name]), span) if not each.is_dropped]
+        for name in names
+    }
 
 
 def nominal_note(nominal: int) -> list[str]:
@@ -82,11 +100,13 @@ class _Records:
         runs: Mapping[str, Sequence[RunRecord]],
         dropped: Mapping[str, Sequence[RangeRecord]],
         view: View,
+        counted: Mapping[str, Sequence[TagCount]],
     ) -> None:
         self.jobs = {job.identity: job for job in jobs}
         self._states = states
         self._dropped = dropped
         self._view = view
+        self._counted = counted
         self._runs = {name: {run.key: run for run in theirs} for name, theirs in runs.items()}
         for name, state in states.items():
             self._runs[name].update({run.key: run for run in state.runs})
@@ -99,11 +119,12 @@ class _Records:
     def _drawn(self, job: JobRecord, budget: CpuBudget) -> Drawn:
         name = job.identity
         runs = list(self._runs[name].values())
-        one = Drawn(name, runs, self._dropped.get(name, ()), stopped=stopped_by(job))
+        counted = self._counted.get(name, ())
+        one = Drawn(name, runs, self._dropped.get(name, ()), stopped=stopped_by(job), counted=counted)
         try:
             state = self._states.get(name, JobState(job))
             coming = coming_of(state, self._view, is_spent=lambda: budget.is_spent)
-            return one._replace(coming=coming, windows=_windows(job, runs, coming))
+            return one._replace(coming=coming, windows=_windows(job, [] if counted else runs, coming))
         except UNUSABLE:
             return one
 

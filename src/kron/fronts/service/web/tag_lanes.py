@@ -31,6 +31,7 @@ from kron.fronts.service.web.timeline import (
     area_of,
     bar_width,
     crowds_of,
+    looks_of,
     summary_of,
     ticks_of,
 )
@@ -234,13 +235,7 @@ def _merged(groups: Sequence[_Group]) -> _Group:
 
 
 def _lane(group: _Group, view: View) -> Lane:
-    counts: Counter[str] = Counter()
-    looks: dict[int, str] = {}
-    for each in group.counts:
-        look = LOOKS[each.status][0]
-        counts[look] += each.runs
-        if SEVERITY[look] > SEVERITY.get(looks.get(each.part, ""), -1):
-            looks[each.part] = look
+    counts, looks = looks_of(group.counts)
     worst = max(counts, key=SEVERITY.__getitem__, default="wait")
     return Lane(
         group.tag,

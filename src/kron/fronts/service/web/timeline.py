@@ -17,6 +17,7 @@ from kron.core.cron.schedule import seconds_between
 from kron.core.cron.walk import Plan
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.next_start import starts_ahead
+from kron.core.plan.query import TagCount
 from kron.core.plan.record import RangeRecord, RunKind, RunRecord
 from kron.core.plan.step import JobState
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, datetime_of, rfc3339
@@ -241,6 +242,8 @@ class Drawn(NamedTuple):
     windows: Sequence[tuple[int, int]] = ()
     # What keeps it from starting, such as "paused".
     stopped: str = ""
+    # Its runs by column, where they are too many to be read.
+    counted: Sequence[TagCount] = ()
 
 
 class Single(NamedTuple):
@@ -334,6 +337,9 @@ def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> FleetTime
 def _rank(one: Drawn, view: View) -> tuple[int, int]:
     """Return the worst outcome of a lane and how often it occurs, the worst lane first."""
     counts = Counter(SEVERITY[look_of(run)] for run in one.runs if view.has(_at(run)))
+    if one.counted:
+        looks, _ = looks_of(one.counted)
+        counts = Counter({SEVERITY[look]: runs for look, runs in looks.items()})
     counts.update(SEVERITY[OUTCOMES[each.outcome][0]] for each in one.dropped if touches(each, view))
     worst = max(counts, default=0)
     return (-worst, -counts[worst]) if worst >= PROBLEM else (0, 0)
@@ -355,14 +361,16 @@ def touches(dropped: RangeRecord, view: View) -> bool:
 
 
 def _lane(one: Drawn, view: View, left: int) -> Lane:
-    marks = list(_marks(one, view))
-    counts = Counter(mark.look for mark in marks)
+    marks = [] if one.counted else list(_marks(one, view))
+    counts, looks = looks_of(one.counted)
+    counts.update(mark.look for mark in marks)
     coming = one.coming.columns
     ahead = sum(coming.values())
-    is_crowded = len(marks) + ahead > min(MAX_SINGLE, left) or len(one.coming.listed) != ahead
+    is_dense = len(marks) + ahead > min(MAX_SINGLE, left) or len(one.coming.listed) != ahead
+    is_crowded = bool(one.counted) or is_dense
     if not is_crowded:
         marks += _coming_marks(one)
-    crowds = crowds_of(_worst_looks(marks, view), counts, coming) if is_crowded else []
+    crowds = crowds_of(looks or _worst_looks(marks, view), counts, coming) if is_crowded else []
     for dropped in one.dropped:
         if touches(dropped, view):
             counts[OUTCOMES[dropped.outcome][0]] += dropped.periods
@@ -377,6 +385,18 @@ def _lane(one: Drawn, view: View, left: int) -> Lane:
         crowds,
         list(_stretches(one, view)),
     )
+
+
+def looks_of(counted: Iterable[TagCount]) -> tuple[Counter[str], dict[int, str]]:
+    """Return how many runs have each look, and the look of the worst ones in each column."""
+    counts: Counter[str] = Counter()
+    looks: dict[int, str] = {}
+    for each in counted:
+        look = LOOKS[each.status][0]
+        counts[look] += each.runs
+        if SEVERITY[look] > SEVERITY.get(looks.get(each.part, ""), -1):
+            looks[each.part] = look
+    return counts, looks
 
 
 def total_of(all_coming: Iterable[tuple[int, ComingStarts]]) -> Counter[int]:
@@ -492,9 +512,11 @@ def load_of(schedules: Sequence[Drawn], view: View) -> Area:
     """Return the starts in each column: past ones as recorded, coming ones as planned."""
     counts = total_of((1, one.coming) for one in schedules)
     for one in schedules:
+        for each in one.counted:
+            counts[each.part] += each.started
         counts.update(
             view.column(run.started_at)
-            for run in one.runs
+            for run in (() if one.counted else one.runs)
             if run.started_at is not None and view.has(run.started_at)
         )
     return area_of(counts, view)
