@@ -8,7 +8,7 @@ from kron.core.plan.record import RunStatus
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.web import schedule_lanes
 from kron.fronts.service.web.schedule_lanes import MAX_RUNS
-from kron.stores.sqlite.store import SqliteStore
+from kron.ports import Store
 from kron.testing import SimulatedClock
 from tests.service.auth.test_tenancy import a_schedule
 from tests.service.web.test_now import NOON, now_of
@@ -21,8 +21,7 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-async def registrar() -> AsyncIterator[Registrar]:
-    store = SqliteStore()
+async def registrar(store: Store) -> AsyncIterator[Registrar]:
     registrar = Registrar(store, SimulatedClock(NOON))
     for number in range(SCHEDULES):
         await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="0 0 1 1 *"))
@@ -32,7 +31,6 @@ async def registrar() -> AsyncIterator[Registrar]:
     runs.append(a_run(NOW - RUNS * MINUTE, RunStatus.FAILED, "job07"))
     await recorded(registrar, "job07", *runs)
     yield registrar
-    await store.close()
 
 
 async def test_a_schedule_with_many_runs_in_view_is_drawn_from_their_numbers(registrar: Registrar) -> None:
