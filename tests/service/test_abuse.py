@@ -48,11 +48,11 @@ def test_a_list_of_costly_schedules_is_refused_or_shortened_within_its_budget(
     served: tuple[httpx.Client, Process],
 ) -> None:
     client, server = served
-    # At the end of its pause a thousand of 28,800 periods are spread: that takes a twentieth of a second, or
+    # At the end of its pause a thousand of 28,800 periods are spread: that takes a seventieth of a second, or
     # a tenth on a slow machine.
     fields = {"cron_expr": "* * * * * *", "catchup_policy": "spread", "paused": True}
     until = (datetime.now(UTC) + timedelta(hours=8)).isoformat(timespec="seconds")
-    for number in range(16):
+    for number in range(80):
         name = f"costly {number}"
         client.post("/schedules/upsert", json={**SCHEDULE, **fields, "schedule_id": name}).raise_for_status()
         pause = {"schedule_id": name, "paused": True, "until": until}
