@@ -1,7 +1,5 @@
 """The lanes of a few schedules: one with more runs than are read is drawn from their numbers."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from kron.core.plan.record import RunStatus
@@ -21,7 +19,7 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-async def registrar(store: Store) -> AsyncIterator[Registrar]:
+async def registrar(store: Store) -> Registrar:
     registrar = Registrar(store, SimulatedClock(NOON))
     for number in range(SCHEDULES):
         await registrar.upsert_schedule(a_schedule(f"job{number:02}", cron_expr="0 0 1 1 *"))
@@ -30,7 +28,7 @@ async def registrar(store: Store) -> AsyncIterator[Registrar]:
     runs = [a_run(NOW - number * MINUTE, RunStatus.SUCCESS, "job07") for number in range(1, RUNS)]
     runs.append(a_run(NOW - RUNS * MINUTE, RunStatus.FAILED, "job07"))
     await recorded(registrar, "job07", *runs)
-    yield registrar
+    return registrar
 
 
 async def test_a_schedule_with_many_runs_in_view_is_drawn_from_their_numbers(registrar: Registrar) -> None:
