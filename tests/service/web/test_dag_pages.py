@@ -144,7 +144,9 @@ def test_pages_of_dags_are_the_tenants_and_actions_need_their_scope_and_origin(
 
 def test_a_service_without_the_runtime_says_how_to_have_it(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _), httpx.Client(base_url=client.base_url, headers=HTML) as browser:
-        assert "This service runs no DAGs" in page_of(browser, "/ui/dags").text
+        page = page_of(browser, "/ui/dags").text
+        assert "No DAGs run here" in page
+        assert "Workflows go to another executor, or there is none." in page
         assert "runs no DAGs" in page_of(browser, "/ui/dag", 404, id="etl").text
 
 
