@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from kron.core.errors import InputError, InvalidJobError, InvalidOptionError, Problem
-from kron.core.fields import NO_DEFAULT, WORDS_ELSEWHERE, FieldReader, FieldSpec, FieldTable, row, table_of
+from kron.core.fields import (
+    NO_DEFAULT,
+    WORDS_ELSEWHERE,
+    FieldReader,
+    FieldSpec,
+    FieldTable,
+    row,
+    suggestion,
+    table_of,
+)
 from kron.core.job.constraint import CONSTRAINTS, RULE, ConstraintRule, Constraints
 from kron.core.job.distribution import KINDS, PARAMETERS
 from kron.core.job.job import JOB, KNOWN_WORDS, Job
@@ -223,6 +232,18 @@ def test_a_word_of_another_scheduler_is_answered_with_the_word_that_means_the_sa
 ) -> None:
     with pytest.raises(InvalidJobError, match=f"unknown field; did you mean {meant}\\?"):
         Job.from_dict({"identity": "report", "schedule": "0 3 * * *", word: "x"})
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("concurrencyPolicy", "overlap_policy"),
+        ("max_instances", "overlap_policy"),
+        ("coalesce", "catchup_policy"),
+    ],
+)
+def test_a_word_of_another_scheduler_is_answered_in_the_words_of_a_service(word: str, meant: str) -> None:
+    assert suggestion(word, ("deadline", "overlap_policy", "catchup_policy")) == f"did you mean {meant}?"
 
 
 def test_every_word_of_another_scheduler_leads_to_a_word_of_a_job_and_is_none_itself() -> None:

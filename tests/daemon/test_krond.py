@@ -1,6 +1,7 @@
 """krond with real processes: job files, fields of the host, control, outputs, and one instance."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from kron.cli.krond import run
+from kron.cli.main import INTERRUPTED
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.fronts.service.runs import latest_start
@@ -297,3 +299,14 @@ def test_files_with_problems_are_named_with_their_lines(tmp_path: Path) -> None:
     assert f"{krond.config}/bad.yaml:3: " in check.stderr
     assert 'job "idle" has neither a command nor a launcher' in check.stderr
     assert check.stdout == "1 job in 2 files\n"
+
+
+def test_an_interrupted_krond_says_nothing_odd(tmp_path: Path) -> None:
+    pipe = tmp_path / "jobs.yaml"
+    os.mkfifo(pipe)
+    argv = [sys.executable, "-c", PROGRAM, "--config", str(pipe), "--check"]
+    # Opening a pipe to write waits for its reader: krond, which then waits for the jobs.
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as checking, pipe.open("w"):
+        checking.send_signal(signal.SIGINT)
+        _, error = checking.communicate(timeout=60)
+    assert (checking.returncode, error) == (INTERRUPTED, "")

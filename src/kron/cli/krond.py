@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kron.app.notify.sender import NotifyOptions
-from kron.cli.main import BAD, GOOD, INSTALL, NO
+from kron.cli.main import BAD, GOOD, INSTALL, INTERRUPTED, NO
 from kron.core.errors import ConflictError, InputError, KronError
 from kron.fronts.daemon.control import Handler
 from kron.fronts.daemon.daemon import FIRST_LOAD, NAMESPACE, Daemon, DaemonOptions, only_instance
@@ -40,6 +40,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         for line in error.lines():
             print(f"krond: {line}", file=sys.stderr)
         return NO if isinstance(error, ConflictError) else BAD
+    except KeyboardInterrupt:
+        # While it starts, or a second one while it stops.
+        return INTERRUPTED
     except ModuleNotFoundError as cause:
         if (cause.name or "").partition(".")[0] == "kron":
             raise
