@@ -78,7 +78,32 @@ def test_runs_and_why_read_the_namespace_of_a_program(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("backup 2026-06-01T12:00:00Z: executed\n")
     assert run(["status", *here]) == GOOD
     assert "report" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("store")
+def test_an_unknown_schedule_is_looked_for_in_the_other_namespaces(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert run(["why", "backup", *STORE]) == NO
+    assert capsys.readouterr().err == (
+        'kron: There is no schedule "backup" in the namespace service of the store;'
+        " there is one with --namespace embed:main\n"
+    )
+    assert run(["why", "report", "--namespace", "embed:main", *STORE]) == NO
+    assert capsys.readouterr().err.endswith("; there is one with --namespace service\n")
+    assert run(["why", "nobody", *STORE]) == NO
+    assert capsys.readouterr().err == 'kron: There is no schedule "nobody"\n'
+
+
+def test_a_krond_that_does_not_run_is_said_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    socket = tmp_path / "krond.sock"
+    assert run(["status", "--server", f"unix:{socket}"]) == BAD
+    assert capsys.readouterr().err == (
+        f"kron: krond cannot be reached at {socket}: it does not run there; start krond, or name its socket"
+        " with --server unix:PATH\n"
+    )
 
 
 @pytest.mark.usefixtures("store")

@@ -224,6 +224,26 @@ def test_commands_reach_krond_over_its_socket(krond: Krond) -> None:
 
 
 @pytest.mark.slow
+def test_a_schedule_of_krond_is_pointed_out_where_a_store_in_the_folder_does_not_have_it(
+    krond: Krond, tmp_path: Path
+) -> None:
+    env = {**os.environ, "KROND_STATE": str(krond.state), "NO_COLOR": "1"}
+
+    def kron(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "kron", *words]
+        return subprocess.run(argv, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
+
+    assert kron("migrate", f"sqlite:///{tmp_path / 'kron.db'}").returncode == 0
+    why = kron("why", "host/often")
+    assert why.returncode == 1
+    assert why.stderr == (
+        'kron: There is no schedule "host/often" in the namespace service of the store;'
+        " there is one with --server krond\n"
+    )
+    assert kron("runs", "host/often", "--server", "krond").returncode == 0
+
+
+@pytest.mark.slow
 def test_the_log_has_the_whole_certificate_of_a_decision(tmp_path: Path) -> None:
     krond = Krond(tmp_path, "--log-format", "json")
     krond.write("a.yaml", '{identity: a, schedule: "* * * * * *", deadline: 30s, command: "true"}')

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
@@ -162,14 +163,22 @@ def namespaces_in(target: Target) -> list[str]:
     return asyncio.run(listed())
 
 
-async def _sent(client: ServiceClient, send: Callable[[ServiceClient], Awaitable[T]]) -> T:
-    """Return a response; the error of an unknown schedule names the closest one."""
+async def _nowhere_else(_: str) -> str:
+    return ""
+
+
+async def _sent(
+    client: ServiceClient,
+    send: Callable[[ServiceClient], Awaitable[T]],
+    elsewhere: Callable[[str], Awaitable[str]] = _nowhere_else,
+) -> T:
+    """Return a response; the error of an unknown schedule says where one is, or names the closest one."""
     try:
         return await send(client)
     except UnknownScheduleError as error:
         # The name is quoted in the message; a server's error has no other place for it.
         name = str(error).partition('"')[2].removesuffix('"')
-        hint = await _closest(client, name)
+        hint = await elsewhere(name) or await _closest(client, name)
         if not hint:
             raise
         raise MisspeltScheduleError(schedule_id=name, hint=hint) from error
@@ -215,7 +224,31 @@ async def _sent_to_store(
         registrar = Registrar(store, SystemClock(), rules=settings.rules, namespace=namespace)
         # A user who can open the store is admin; the audit log has their name.
         with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
-            return await _sent(LocalClient(registrar, settings), send)
+            elsewhere = partial(_elsewhere, store, namespace, target)
+            return await _sent(LocalClient(registrar, settings), send, elsewhere)
+
+
+async def _elsewhere(store: Store, namespace: str, target: Target, name: str) -> str:
+    """Return with which option a schedule is found that a namespace of a store does not have."""
+    options = [
+        f"--namespace {other}"
+        for other in await store.namespaces()
+        if other != namespace and await store.cases(other, [name])
+    ]
+    if target.store is None and await _krond_has(name):
+        options.append(f"--server {KROND}")
+    where = " and ".join(options)
+    return f" in the namespace {namespace} of the store; there is one with {where}" if where else ""
+
+
+async def _krond_has(name: str) -> bool:
+    """Return whether the krond of this user runs and has a schedule."""
+    from kron.cli.support.control import ControlClient
+
+    with suppress(KronError, OSError):
+        socket = default_place(os.environ).socket
+        return socket.is_socket() and bool(await ControlClient(socket).schedule(name))
+    return False
 
 
 def check_namespace(namespace: str, known: Sequence[str]) -> None:

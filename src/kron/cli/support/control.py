@@ -120,7 +120,7 @@ class ControlClient:
         try:
             answer = json.loads(await asyncio.to_thread(self._exchange, request.encode() + b"\n"))
         except (OSError, ValueError) as cause:
-            raise ControlError(socket=str(self._socket), reason=str(cause) or type(cause).__name__) from cause
+            raise ControlError(socket=str(self._socket), reason=_reason_of(cause)) from cause
         if "error" in answer:
             raise _error_of(answer["error"])
         return answer["result"]
@@ -230,6 +230,13 @@ class ControlClient:
     async def health(self) -> Document:
         """Return the health of the store and the worker."""
         return dict(await self.call("health"))
+
+
+def _reason_of(cause: Exception) -> str:
+    """Return why krond does not answer, with the remedy where it does not run."""
+    if isinstance(cause, FileNotFoundError | ConnectionRefusedError):
+        return "it does not run there; start krond, or name its socket with --server unix:PATH"
+    return str(cause) or type(cause).__name__
 
 
 def _plain(value: object) -> object:
