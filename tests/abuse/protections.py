@@ -509,6 +509,14 @@ PROTECTIONS = (
         "tests/stores/test_sqlite.py::test_an_incident_is_closed_without_reading_those_of_other_schedules[2]",
     ),
     Protection(
+        "a long write of one caller holds nothing that those of others write",
+        "stores/postgres/store.py",
+        "        await self._forget(connection, namespace, forgotten)\n        for edited",
+        '        await connection.execute(SQL["record_high"], common)\n'
+        "        await self._forget(connection, namespace, forgotten)\n        for edited",
+        "tests/stores/test_postgres.py::test_a_write_of_one_caller_does_not_wait_for_that_of_another",
+    ),
+    Protection(
         "requests to executors are limited per user",
         "launchers/delivery.py",
         "per_tenant=max_requests,",

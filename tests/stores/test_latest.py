@@ -1,5 +1,6 @@
 """What is due, and the latest runs of all jobs, are read through an index, however many there are."""
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -8,8 +9,11 @@ import psycopg
 import pytest
 
 from kron.core.plan.query import AuditFilter, JobFilter, OpenRuns, RunCursor, RunSpan
+from kron.core.plan.record import IncidentKind, IncidentRecord
 from kron.stores.postgres.connection import SESSION
 from kron.stores.postgres.store import BY_HASH, BY_SCAN_OR_HASH, PostgresStore
+from kron.stores.postgres.write import arrays
+from kron.stores.row import GROUPS
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import (
     audit_statement,
@@ -161,6 +165,59 @@ async def test_postgres_updates_runs_by_their_key_before_it_has_statistics(postg
         )
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "Index Scan using schedule_runs_pkey" in plan
+    await store.close()
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_postgres_closes_incidents_without_reading_those_of_other_schedules(
+    postgres_url: str, analyzed: bool
+) -> None:
+    """By the index of ends, lifting thousands of suspensions would compare each with all of them."""
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    names = [f"job {number}" for number in range(900)]
+    await stored(store, *map(a_job, names), namespace=SPACE)
+    closed = [IncidentRecord(IncidentKind.PAUSED, name, 1, 2, "ann", "ann") for name in names]
+    values: dict[str, object] = dict(arrays(IncidentRecord._fields, closed, GROUPS["incident"]))
+    values["namespace"] = SPACE
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(
+            f"""INSERT INTO incidents (namespace, kind, schedule_id, from_at)
+            SELECT '{SPACE}', 'paused', 'job ' || i, 1 FROM generate_series(0, 899) AS i"""
+        )
+        if analyzed:
+            connection.execute("ANALYZE incidents")
+        close = f"EXPLAIN {statements('postgres')['close_incidents']}"
+        plan = "\n".join(row[0] for row in connection.execute(close.encode(), values))
+    read = re.findall(r"using (\w+) on incidents.*\n\s*Index Cond: (.*)", plan)
+    assert [index for index, _ in sorted(read)] == ["incidents_of_schedule", "incidents_pkey"], plan
+    assert "schedule_id = ending.identity" in dict(read)["incidents_of_schedule"], plan
+    assert "number = " in dict(read)["incidents_pkey"], plan
+    await store.close()
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_postgres_reads_the_incidents_of_a_schedule_without_those_of_others(
+    postgres_url: str, analyzed: bool
+) -> None:
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    names = [f"job {number}" for number in range(900)]
+    await stored(store, *map(a_job, names), namespace=SPACE)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(
+            f"""INSERT INTO incidents (namespace, kind, schedule_id, from_at)
+            SELECT '{SPACE}', 'paused', 'job ' || i, 1 FROM generate_series(0, 899) AS i"""
+        )
+        if analyzed:
+            connection.execute("ANALYZE incidents")
+        values = {"namespace": SPACE, "name": "job 7", "since": 0, "until": 9, "limit": 200}
+        read = f"EXPLAIN (ANALYZE, TIMING off) {statements('postgres')['incidents']}"
+        plan = "\n".join(row[0] for row in connection.execute(read.encode(), values))
+    assert plan.count("using incidents_of_schedule") == 2, plan
+    assert "Rows Removed" not in plan, plan
     await store.close()
 
 

@@ -353,6 +353,26 @@ async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_writ
         assert [run for name in names for run in await writer.runs(SPACE, name)] == []
 
 
+async def test_a_write_of_one_caller_does_not_wait_for_that_of_another(
+    open_store: Open, postgres_url: str
+) -> None:
+    """A long write of a tenant ends when it ends; those of others have rows of their own."""
+    long, short = open_store(), open_store()
+    ownership = await short.acquire(SPACE, "a")
+    (job,) = await stored(long, a_job("long"))
+    with psycopg.connect(postgres_url) as holding, psycopg.connect(postgres_url, autocommit=True) as watching:
+        holding.execute("SELECT 1 FROM schedules WHERE schedule_id = 'long' FOR UPDATE")
+        writing = asyncio.create_task(long.put(SPACE, created=[], changed=[a_change(job)], now=NOW + 1))
+        waiting = f"SELECT 1{OTHERS} AND wait_event_type = 'Lock'".encode()
+        await until(lambda: watching.execute(waiting).fetchone())
+        # With a row that both write, these would wait for the other one, and fail after the timeout of locks.
+        assert await short.put(SPACE, created=[a_job("short")], changed=[], now=NOW + 2) == CLEAN
+        assert await short.settle(ownership, [], now=NOW + 3) == CLEAN
+        assert not writing.done()
+        holding.commit()
+        assert await writing == CLEAN
+
+
 async def test_pruning_skips_locked_rows(store: PostgresStore, postgres_url: str) -> None:
     ownership = await store.acquire(SPACE, "a")
     await stored(store, a_job())

@@ -205,6 +205,16 @@ def test_an_incident_is_closed_without_reading_those_of_other_schedules(path: st
     assert first.startswith("SCAN json_each" if count > 1 else "SEARCH incidents"), plan
 
 
+def test_the_incidents_of_a_schedule_are_read_without_those_of_others(path: str) -> None:
+    with closing(connect(path)) as connection:
+        read = f"EXPLAIN QUERY PLAN {statements('sqlite')['incidents']}"
+        values = {"namespace": 1, "name": "job 7", "since": 0, "until": 9, "limit": 200}
+        plan = [row[3] for row in connection.execute(read, values)]
+    by_number = "SEARCH incidents USING INTEGER PRIMARY KEY (rowid=?)"
+    index = "SEARCH incidents USING COVERING INDEX incidents_of_schedule (namespace=? AND schedule_id=?)"
+    assert [step for step in plan if " incidents " in step] == [by_number, index, index], plan
+
+
 def test_a_write_of_a_run_builds_no_table_of_its_own(path: str) -> None:
     """A condition of an index with a list after IN would build one at each write."""
     writes = [

@@ -369,11 +369,11 @@ class PostgresStore:
         now: int,
     ) -> bool | None:
         common = {"namespace": namespace, "now": now}
-        await connection.execute(SQL["record_high"], common)
         await self._forget(connection, namespace, forgotten)
         for edited in chunks(changed):
             await keep_epochs(connection, namespace, edited)
-        for new in chunks(created):
+        # In one order, as changes are: callers that write the same jobs do not deadlock.
+        for new in chunks(sorted(created, key=lambda job: job.identity)):
             values = {**common, **arrays(JobRecord._fields, new, GROUPS["new_job"]), "shard": shards_of(new)}
             if await count_of(connection, SQL["insert_jobs"], values) != len(new):
                 return None
@@ -384,7 +384,11 @@ class PostgresStore:
             await insert_incidents(connection, namespace, incidents_of_new(stopped))
         if created or any(change.scope is not WriteScope.END for change in changed):
             await notify(connection, namespace, JOBS)
-        return await write_changes(connection, namespace, changed, now) or None
+        if not await write_changes(connection, namespace, changed, now):
+            return None
+        # Last: the namespace has one mark, and whoever writes it next waits for the end of this transaction.
+        await connection.execute(SQL["record_high"], common)
+        return True
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs with their whole history."""

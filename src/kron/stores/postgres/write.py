@@ -78,8 +78,8 @@ async def insert_incidents(
 async def _write_events(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> None:
     """Write the incidents that changes start and end, and the notices to be sent."""
     closed = [incident for change in changes for incident in change.closed]
-    if closed:
-        values = {**common, **arrays(IncidentRecord._fields, closed, GROUPS["incident"])}
+    for some_closed in chunks(closed):
+        values = {**common, **arrays(IncidentRecord._fields, some_closed, GROUPS["incident"])}
         await connection.execute(SQL["close_incidents"].encode(), values)
     started = [incident for change in changes for incident in change.incidents]
     await insert_incidents(connection, str(common["namespace"]), started)

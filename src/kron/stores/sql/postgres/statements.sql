@@ -157,16 +157,26 @@ INSERT INTO incidents (namespace, {incident.columns})
 SELECT %(namespace)s, * FROM unnest({incident.arrays})
 
 -- name: close_incidents
-UPDATE incidents SET until_at = ending.until_at, ended_by = ending.ended_by
-FROM unnest({incident.arrays}) AS ending ({incident.fields})
-WHERE incidents.namespace = %(namespace)s AND incidents.schedule_id = ending.identity AND incidents.kind = ending.kind
-    AND incidents.until_at IS NULL
+-- By their numbers, each found by its schedule: without statistics a planner would else compare each with every one.
+UPDATE incidents SET until_at = closed.until_at, ended_by = closed.ended_by
+FROM (
+    SELECT open.number, ending.until_at, ending.ended_by
+    FROM unnest({incident.arrays}) AS ending ({incident.fields}) CROSS JOIN LATERAL (
+        SELECT number FROM incidents WHERE namespace = %(namespace)s AND schedule_id = ending.identity
+            AND kind = ending.kind AND until_at IS NULL OFFSET 0
+    ) AS open
+) AS closed
+WHERE incidents.number = closed.number
 
 -- name: incidents
-SELECT {incident.columns} FROM incidents
-WHERE namespace = %(namespace)s AND (schedule_id = %(name)s OR schedule_id IS NULL)
-    AND from_at <= %(until)s AND coalesce(until_at, %(until)s) >= %(since)s
-ORDER BY number DESC LIMIT %(limit)s
+-- Those of the schedule and those of the namespace, each by the index, without those of other schedules.
+SELECT {incident.columns} FROM (
+    SELECT * FROM (SELECT * FROM incidents WHERE namespace = %(namespace)s AND schedule_id = %(name)s
+        AND from_at <= %(until)s AND coalesce(until_at, %(until)s) >= %(since)s OFFSET 0) AS own
+    UNION ALL
+    SELECT * FROM (SELECT * FROM incidents WHERE namespace = %(namespace)s AND schedule_id IS NULL
+        AND from_at <= %(until)s AND coalesce(until_at, %(until)s) >= %(since)s OFFSET 0) AS common
+) AS found ORDER BY number DESC LIMIT %(limit)s
 
 -- name: note_worker
 INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)

@@ -528,9 +528,12 @@ UPDATE incidents SET until_at = ?, ended_by = ? WHERE number IN (
     WHERE open.namespace = ? AND open.schedule_id = ? AND open.kind = ? AND open.until_at IS NULL)
 
 -- name: incidents
-SELECT {incident.columns} FROM incidents
-WHERE namespace = :namespace AND (schedule_id = :name OR schedule_id IS NULL)
-    AND from_at <= :until AND coalesce(until_at, :until) >= :since
+-- Those of the schedule and those of the namespace, each by the index, without those of other schedules.
+SELECT {incident.columns} FROM incidents WHERE number IN (
+    SELECT number FROM incidents WHERE namespace = :namespace AND schedule_id = :name
+    UNION ALL
+    SELECT number FROM incidents WHERE namespace = :namespace AND schedule_id IS NULL
+) AND from_at <= :until AND coalesce(until_at, :until) >= :since
 ORDER BY number DESC LIMIT :limit
 
 -- name: forget_attempts
