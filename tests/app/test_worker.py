@@ -148,6 +148,40 @@ async def test_a_worker_that_stands_by_tries_again_at_every_tick() -> None:
     await store.close()
 
 
+class Unreachable(SqliteStore):
+    """A store that answers nobody, for a reason that is set."""
+
+    reason: str | None = None
+
+    async def acquire(self, *arguments: object, **named: object) -> Ownership:
+        if self.reason is not None:
+            raise StoreError(self.reason)
+        return await super().acquire(*arguments, **named)  # type: ignore[arg-type] # as they came
+
+
+async def test_a_store_that_stays_away_is_logged_once_for_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, clock = Unreachable(), SimulatedClock(NOON)
+    store.reason = "no route to host"
+    worker = plain_worker(store, clock)
+    running = asyncio.create_task(worker.run())
+    await clock.advance_to(NOON + 10 * TICK)
+    store.reason = "password authentication failed"
+    await clock.advance_to(NOON + 20 * TICK)
+    store.reason = None
+    await clock.advance_to(NOON + 30 * TICK)
+    assert worker.state == "running"
+    assert [record.getMessage() for record in caplog.records if record.name == "kron.worker"][:2] == [
+        "cannot acquire the lease: no route to host; trying again",
+        "cannot acquire the lease: password authentication failed; trying again",
+    ]
+    assert caplog.text.count("cannot acquire the lease") == 2
+    worker.leave()
+    await running
+    await store.close()
+
+
 async def test_a_worker_holds_its_lease_under_the_name_of_its_options() -> None:
     store, clock = SqliteStore(), SimulatedClock(NOON)
     named = Worker(store, clock, {}, namespace=SPACE, options=WorkerOptions(owner="ann"))

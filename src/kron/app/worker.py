@@ -110,6 +110,8 @@ class Worker:
         self._sender = sender
         self._is_leaving = False
         self._stands_by = False
+        # The error of the store that was logged last, while the lease cannot be acquired.
+        self._refused: str | None = None
         self._is_drained = False
         # Whether something was changed through this process, which a watch does not notice.
         self._was_called = False
@@ -343,9 +345,12 @@ class Worker:
             return False
         except StoreError as error:
             self.engine.health.degrade(error)
-            _log.warning("cannot acquire the lease: %s", error)
+            if self._refused != str(error):
+                # Tried again every second: an outage of an hour is not thousands of lines.
+                _log.warning("cannot acquire the lease: %s; trying again", error)
+            self._refused = str(error)
             return False
-        self._stands_by = False
+        self._stands_by, self._refused = False, None
         _log.info("lease acquired: running schedules")
         return True
 
