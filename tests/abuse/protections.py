@@ -795,9 +795,16 @@ PROTECTIONS = (
     Protection(
         "the audit entries of others are not read",
         "stores/statement.py",
-        "if wanted.users is not None and wanted.identity is None:",
-        "if False:",
-        "tests/stores/test_latest.py::test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others[None]",
+        'return sql["own_audits"].replace("{index}", index).replace("{which}", which)',
+        """return f"{sql['audits']} {which} AND user_id IN (SELECT value FROM json_each(:users)) {sql['audits_in_order']}\"""",
+        "tests/stores/test_latest.py::test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others[any-None]",
+    ),
+    Protection(
+        "the audit entries of a schedule of another are not read",
+        "stores/statement.py",
+        "if wanted.users is not None:\n        index",
+        "if wanted.users is not None and wanted.identity is None:\n        index",
+        "tests/stores/test_latest.py::test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others[one-None]",
     ),
     Protection(
         "audit cursors count one's own entries",

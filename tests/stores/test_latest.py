@@ -4,6 +4,7 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -59,21 +60,83 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("who", [None, "ann"])
+@pytest.mark.parametrize(
+    ("schedule", "index"),
+    [
+        (None, "audit_user (namespace=? AND user_id=? AND at<?)"),
+        ("b/busy", "audit_schedule (namespace=? AND schedule_id=? AND user_id=? AND at<?)"),
+    ],
+    ids=["any", "one"],
+)
 async def test_sqlite_reads_the_audit_entries_of_a_user_and_none_of_others(
+    tmp_path: Path, schedule: str | None, index: str, who: str | None
+) -> None:
+    path = str(tmp_path / "kron.db")
+    store = SqliteStore(path)
+    await store.acquire(SPACE, "a")
+    statement = audit_statement(statements("sqlite"), AuditFilter(identity=schedule, users=["ann"], who=who))
+    values = {"namespace": 1, "identity": schedule, "users": '["ann"]', "who": who}
+    values |= {"at": 0, "listed": 0, "limit": 100}
+    with closing(sqlite3.connect(path)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    read = [step for step in plan if " audit " in step]
+    assert len(read) == 2, plan
+    assert any(index in step for step in read), plan
+    assert any("USING INTEGER PRIMARY KEY" in step for step in read), plan
+    await store.close()
+
+
+@pytest.mark.parametrize("who", [None, "bob"])
+async def test_sqlite_reads_the_audit_entries_of_a_schedule_and_none_of_others(
     tmp_path: Path, who: str | None
 ) -> None:
     path = str(tmp_path / "kron.db")
     store = SqliteStore(path)
     await store.acquire(SPACE, "a")
-    statement = audit_statement(statements("sqlite"), AuditFilter(users=["ann"], who=who))
-    values = {"namespace": 1, "users": '["ann"]', "who": who, "at": 0, "listed": 0, "limit": 100}
+    statement = audit_statement(statements("sqlite"), AuditFilter(identity="b/busy", who=who))
+    values = {"namespace": 1, "identity": "b/busy", "who": who, "at": 0, "listed": 0, "limit": 100}
     with closing(sqlite3.connect(path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
-    read = [step for step in plan if " audit " in step]
-    assert len(read) == 2, plan
-    assert any("audit_user (namespace=? AND user_id=? AND at<?)" in step for step in read), plan
-    assert any("USING INTEGER PRIMARY KEY" in step for step in read), plan
+    assert any("audit_schedule (namespace=? AND schedule_id=?)" in step for step in plan), plan
+    assert not any("audit_time" in step or "SCAN" in step for step in plan), plan
     await store.close()
+
+
+@pytest.mark.parametrize("schedule", [None, "b/busy", "b/none", "a/quiet"])
+@pytest.mark.parametrize("who", [None, "ann"])
+async def test_postgres_reads_the_audit_entries_of_a_user_and_none_of_others(
+    postgres_url: str, schedule: str | None, who: str | None
+) -> None:
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"""INSERT INTO schedule_audit (namespace, at, who, action, schedule_id, user_id)
+            SELECT '{SPACE}', i, 'bob', 'update', 'b/busy', 'bob' FROM generate_series(1, {MANY}) AS i"""
+        )
+        connection.execute(
+            f"""INSERT INTO schedule_audit (namespace, at, who, action, schedule_id, user_id)
+            SELECT '{SPACE}', i, 'ann', 'update', 'a/quiet', 'ann' FROM generate_series(1, 10) AS i"""
+        )
+        connection.execute("VACUUM ANALYZE schedule_audit")
+        connection.execute(SESSION.format(frozen_ms=0).encode())
+        wanted = AuditFilter(identity=schedule, users=["ann"], who=who)
+        values = {**wanted._asdict(), "namespace": SPACE, "at": 1 << 62, "listed": 0, "limit": 100}
+        statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {audit_statement(statements('postgres'), wanted)}"
+        (answer,) = connection.execute(statement, values).fetchone() or ()
+    # A scan of the entries of others would have read rows, and dropped them.
+    read = [step for step in _steps(answer[0]["Plan"]) if step.get("Relation Name") == "schedule_audit"]
+    assert read
+    for step in read:
+        assert step["Actual Rows"] * step["Actual Loops"] <= 10, answer
+        assert step.get("Rows Removed by Filter", 0) * step["Actual Loops"] <= 10, answer
+        assert step.get("Rows Removed by Index Recheck", 0) == 0, answer
+    await store.close()
+
+
+def _steps(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a step of a plan and those below it."""
+    return [plan, *(step for below in plan.get("Plans", ()) for step in _steps(below))]
 
 
 @pytest.mark.parametrize("name", ["due_jobs", "due_runs", "next_at", "damaged_jobs"])

@@ -33,7 +33,7 @@ from kron.stores.statement import (
 )
 
 # Statements whose clauses depend on a filter.
-FILTERED = {"count_own", "group_jobs", "own_audits", "tally_runs", "read_of_all"}
+FILTERED = {"audits_of_schedule", "count_own", "group_jobs", "own_audits", "tally_runs", "read_of_all"}
 # On PostgreSQL aggregated periods are read with the runs; on SQLite those of an owner of nearly all jobs are
 # all but the others'.
 READ_WITH_RUNS, WITHOUT_OTHERS = {"read_of_each"}, {"count_but_others", "has_others"}

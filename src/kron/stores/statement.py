@@ -162,10 +162,14 @@ def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequen
 
 def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
     """Return the statement that finds the audit entries matching a filter."""
-    if wanted.users is not None and wanted.identity is None:
-        return sql["own_audits"].replace("{own}", "" if wanted.who is None else sql["audits_by_who"])
-    names = [name for name, value in wanted._asdict().items() if value is not None]
-    return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in names), sql["audits_in_order"]))
+    names = [name for name in ("identity", "who") if getattr(wanted, name) is not None]
+    which = " ".join(sql[f"audits_by_{name}"] for name in names)
+    if wanted.users is not None:
+        index = "audit_user" if wanted.identity is None else "audit_schedule"
+        return sql["own_audits"].replace("{index}", index).replace("{which}", which)
+    if wanted.identity is not None:
+        return sql["audits_of_schedule"].replace("{which}", which)
+    return f"{sql['audits']} {which} {sql['audits_in_order']}"
 
 
 def cursor_values(before: RunCursor | None) -> dict[str, object]:

@@ -384,6 +384,10 @@ class AuditContract:
             (AuditFilter(users=["ann", "team"], who="bob"), [b]),
             (AuditFilter(users=[]), []),
             (AuditFilter(identity="a", users=["ann"]), [a]),
+            (AuditFilter(identity="a", users=["ann", "team"], who="ann"), [a]),
+            (AuditFilter(identity="a", users=["ann"], who="bob"), []),
+            (AuditFilter(identity="b", users=["ann"]), []),
+            (AuditFilter(identity="a", who="bob"), [c]),
         ):
             assert await listed(store, wanted) == expected, wanted
 

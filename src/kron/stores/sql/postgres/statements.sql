@@ -597,22 +597,28 @@ WHERE namespace = %(namespace)s AND at <= %(at)s
 
 -- name: own_audits
 -- The entries of each user are in an index, in their order. In the order of all, those of others would be read, too.
-SELECT number, {audit.columns} FROM schedule_audit WHERE number IN (
-    SELECT latest.number FROM unnest(%(users)s::text[]) AS users (name) CROSS JOIN LATERAL (
-        SELECT number, at FROM schedule_audit
-        WHERE namespace = %(namespace)s AND user_id = users.name AND at <= %(at)s {own}
-        ORDER BY at DESC, number DESC LIMIT %(limit)s::bigint + %(listed)s::bigint
-    ) AS latest ORDER BY latest.at DESC, latest.number DESC LIMIT %(limit)s OFFSET %(listed)s
-) ORDER BY at DESC, number DESC
+SELECT latest.* FROM unnest(%(users)s::text[]) AS users (name) CROSS JOIN LATERAL (
+    SELECT number, {audit.columns} FROM schedule_audit
+    WHERE namespace = %(namespace)s AND user_id = users.name AND at <= %(at)s {which}
+    ORDER BY at DESC, number DESC LIMIT %(limit)s::bigint + %(listed)s::bigint
+) AS latest ORDER BY latest.at DESC, latest.number DESC LIMIT %(limit)s OFFSET %(listed)s
+
+-- name: audits_of_schedule
+-- In the order of all, the entries of other schedules would be read, too.
+WITH found AS MATERIALIZED (
+    SELECT number, at FROM schedule_audit WHERE namespace = %(namespace)s AND at <= %(at)s {which}
+)
+SELECT entry.* FROM (
+    SELECT number FROM found ORDER BY at DESC, number DESC LIMIT %(limit)s OFFSET %(listed)s
+) AS latest CROSS JOIN LATERAL (
+    SELECT number, {audit.columns} FROM schedule_audit WHERE number = latest.number OFFSET 0
+) AS entry ORDER BY entry.at DESC, entry.number DESC
 
 -- name: audits_by_identity
 AND schedule_id = %(identity)s
 
 -- name: audits_by_who
 AND who = %(who)s
-
--- name: audits_by_users
-AND user_id = ANY (%(users)s::text[])
 
 -- name: audits_in_order
 ORDER BY at DESC, number DESC LIMIT %(limit)s OFFSET %(listed)s

@@ -563,8 +563,15 @@ WHERE namespace = :namespace AND at <= :at
 -- The entries of each user are in an index, in their order. In the order of all, those of others would be read, too.
 SELECT number, {audit.columns} FROM audit WHERE number IN (
     SELECT number FROM json_each(:users) AS users
-        CROSS JOIN audit INDEXED BY audit_user ON namespace = :namespace AND user_id = users.value
-    WHERE at <= :at {own} ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
+        CROSS JOIN audit INDEXED BY {index} ON namespace = :namespace AND user_id = users.value
+    WHERE at <= :at {which} ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
+) ORDER BY at DESC, number DESC
+
+-- name: audits_of_schedule
+-- In the order of all, the entries of other schedules would be read, too.
+SELECT number, {audit.columns} FROM audit WHERE number IN (
+    SELECT number FROM audit INDEXED BY audit_schedule
+    WHERE namespace = :namespace AND at <= :at {which} ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
 ) ORDER BY at DESC, number DESC
 
 -- name: audits_by_identity
@@ -572,9 +579,6 @@ AND schedule_id = :identity
 
 -- name: audits_by_who
 AND who = :who
-
--- name: audits_by_users
-AND user_id IN (SELECT value FROM json_each(:users))
 
 -- name: audits_in_order
 ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
