@@ -78,8 +78,11 @@ class JobStore(Protocol):
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return runs by idempotency key, open or closed: at least those that were enqueued or manual."""
 
-    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
-        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+    async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first.
+
+        With `newest`, at most so many of each.
+        """
 
 
 class EngineStore(JobStore, ClockStore, OpenRunCounts, HistoryPruner, Protocol):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kron.core.plan.record import EpochRecord
 from kron.core.plan.report import Launch, RunEvent
 from kron.launchers.delivery import MAX_KEPT, TOO_MUCH_KEPT, DeliveryResult, RemoteLauncher
 from kron.testing import SimulatedClock
@@ -78,3 +79,12 @@ async def test_launches_that_wait_for_a_slot_keep_a_bounded_text_for_each_user(s
     again = of_user("ann", "f")
     await stage.start(again)
     assert stage.ear.said(again) == []
+
+
+async def test_the_earlier_definitions_of_a_launch_that_waits_count_as_its_text(stage: Stage) -> None:
+    first, second = (
+        of_user("ann", name, "{}")._replace(earlier=[EpochRecord(name, 1, 0, LARGE)]) for name in "ab"
+    )
+    await stage.start(first, second)
+    (refused,) = stage.ear.reports
+    assert (refused.key, refused.happened) == (second.run.key, RunEvent.LAUNCH_FAILED)

@@ -4,19 +4,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
+from typing import Any
 
 import pytest
 
-from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
+from kron.core.job.job import Job
+from kron.core.plan.record import EpochRecord
+from kron.core.plan.registration import create, edit, request_run
+from kron.core.plan.report import (
+    MAX_EARLIER,
+    MAX_EARLIER_TEXT,
+    Launch,
+    LeaseStatus,
+    RunEvent,
+    RunReport,
+)
 from kron.core.shard import shard_of
 from kron.core.time.instant import milliseconds_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.delivery import DeliveryResult, RemoteLauncher
-from kron.runtime.dispatcher import MAX_REMEMBERED, Dispatcher, LocalRuns
+from kron.runtime.dispatcher import JOBS_READ, MAX_REMEMBERED, Dispatcher, LocalRuns
 from kron.runtime.journal import LogJournal
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import ScriptedLauncher, SimulatedClock, Step
 from kron.testing.contract.sample import CLEAN, a_job, cohort_of
-from tests.engine_stage import NOON
+from tests.engine_stage import NOON, SPACE
 
 SHARD = shard_of("backup")
 
@@ -113,6 +125,46 @@ async def test_a_start_that_is_replaced_in_the_same_step_is_not_sent() -> None:
     await launcher.close()
     assert not sent
     assert events == [RunEvent.CANCELLED]
+
+
+def yearly(identity: str, **fields: Any) -> Job:
+    return Job.from_dict({"identity": identity, "schedule": "0 0 1 1 *", **fields})
+
+
+async def test_a_start_after_many_edits_reads_and_keeps_a_bounded_text_of_earlier_definitions() -> None:
+    clock, store, sizes, launches = SimulatedClock(NOON), SqliteStore(), list[int](), list[Launch]()
+    now = milliseconds_of(NOON)
+    names = [f"job {number}" for number in range(JOBS_READ + 1)]
+    created = [create(yearly(name), now=now, launcher="{}", kind="callback") for name in names]
+    await store.put(SPACE, created=created, changed=[], now=now)
+    for number in range(2 * MAX_EARLIER):
+        salt = f"{number}".rjust(10_000)
+        states = await store.cases(SPACE, names)
+        edits = [
+            edit(state.job, [], yearly(state.job.identity, salt=salt), now=now + number) for state in states
+        ]
+        assert await store.put(SPACE, created=[], changed=edits, now=now) == CLEAN
+
+    async def epochs(*identities: str, newest: int | None = None) -> list[EpochRecord]:
+        read = await store.epochs(SPACE, *identities, newest=newest)
+        sizes.append(len(read))
+        return read
+
+    async def deliver(launch: Launch) -> DeliveryResult:
+        launches.append(launch)
+        return DeliveryResult()
+
+    wishes = [request_run(state.job, request="x", now=now) for state in await store.cases(SPACE, names)]
+    launcher = RemoteLauncher(clock, deliver)
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, epochs=epochs)
+    changes = [replace(wish, starts=[run._replace(due_at=None) for run in wish.inserts]) for wish in wishes]
+    await dispatcher.dispatch(changes, CLEAN, {})
+    await launcher.close()
+    await store.close()
+    assert sizes == [JOBS_READ * MAX_EARLIER, MAX_EARLIER]
+    kept = [sum(len(known.definition) for known in launch.earlier) for launch in launches]
+    assert len(kept) == len(names)
+    assert 0 < min(kept) <= max(kept) <= MAX_EARLIER_TEXT
 
 
 @pytest.mark.parametrize("lease_s", [inf, 60], ids=["sole owner", "leased"])

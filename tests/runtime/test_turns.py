@@ -462,6 +462,9 @@ def test_a_batch_reads_fewer_jobs_where_each_has_a_long_definition() -> None:
     long = state._replace(job=state.job._replace(profile="x" * (MAX_READ_TEXT // 32)))
     limit.saw([long] * 64)
     assert limit.fitting(MAX_STEP) == 31
+    edited, again = state._replace(definitions={1: "x" * (MAX_READ_TEXT // 32)}), LoadLimit()
+    again.saw([edited] * 64)
+    assert again.fitting(MAX_STEP) == 31
 
 
 class CountingStore(SqliteStore):

@@ -55,7 +55,7 @@ from kron.core.plan.record import (
     RunStatus,
     present_definition,
 )
-from kron.core.plan.report import DataInterval, Traits, data_interval
+from kron.core.plan.report import MAX_EARLIER, DataInterval, Traits, data_interval
 from kron.core.plan.step import JobState
 from kron.core.plan.wall_time import resolve_wall_time
 from kron.core.plan.why import Explanation, schedule_of
@@ -225,7 +225,9 @@ class Query:
         if not runs:
             return []
         job = (await self.state(identity, deleted=True)).job
-        earlier = await self._store.epochs(self._namespace, identity) if job.epoch > 1 else []
+        earlier: list[EpochRecord] = []
+        if job.epoch > 1:
+            earlier = await self._store.epochs(self._namespace, identity, newest=MAX_EARLIER)
         return [data_interval(job, run, earlier) for run in runs]
 
     async def earlier_definitions(self, *identities: str) -> list[EpochRecord]:

@@ -84,7 +84,9 @@ class _KeptText:
         if delivery.kept:
             return True
         tenant = delivery.share.tenant
-        size = delivery.launch.job.text_size - UNCOUNTED
+        launch = delivery.launch
+        earlier = sum(len(known.definition) for known in launch.earlier)
+        size = launch.job.text_size + earlier - UNCOUNTED
         if size <= 0:
             return True
         if self._characters[tenant] + size > MAX_KEPT:

@@ -8,7 +8,16 @@ from math import inf
 
 from kron.core.errors import StoreError
 from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
-from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, launch_of, needs_earlier
+from kron.core.plan.report import (
+    MAX_EARLIER,
+    Launch,
+    LeaseStatus,
+    RunEvent,
+    RunReport,
+    launch_of,
+    needs_earlier,
+    newest_of,
+)
 from kron.core.plan.step import Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH, MILLISECOND
@@ -19,6 +28,8 @@ from kron.runtime.recovery import confirm_changes
 STARTS_PER_YIELD = 100
 # A job with more text than this is read again when its run ends, instead of kept until then, in characters.
 MAX_REMEMBERED = 8_192
+# Jobs whose earlier definitions are read at once: each may have 64 KiB, most of which is not kept.
+JOBS_READ = 16
 START = WriteScope.START
 
 Shards = Mapping[int, int]
@@ -164,8 +175,13 @@ class Dispatcher:
         if not names or self.epochs is None:
             return NO_EARLIER
         earlier: dict[str, list[EpochRecord]] = {}
-        for record in await self.epochs(*names):
-            earlier.setdefault(record.identity, []).append(record)
+        ordered = sorted(names)
+        for first in range(0, len(ordered), JOBS_READ):
+            read: dict[str, list[EpochRecord]] = {}
+            some = ordered[first : first + JOBS_READ]
+            for record in await self.epochs(*some, newest=MAX_EARLIER):
+                read.setdefault(record.identity, []).append(record)
+            earlier.update((name, list(newest_of(records))) for name, records in read.items())
         return earlier
 
     async def dispatch_unconfirmed(self, store: EngineStore, namespace: str, now: int) -> Sequence[Change]:

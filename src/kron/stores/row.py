@@ -252,6 +252,11 @@ def tallies_of(rows: Iterable[Row]) -> list[TagCount]:
     ]
 
 
+def earlier_epochs(job: JobRecord, runs: Sequence[RunRecord]) -> list[int]:
+    """Return the epochs whose definitions the open runs of a job still need: those that have not started."""
+    return sorted({run.epoch for run in runs if run.epoch != job.epoch and run.status is RunStatus.PENDING})
+
+
 def definitions_by_job(epochs: Iterable[Row]) -> dict[str, dict[int, str]]:
     """Return the earlier definitions of jobs by name and epoch, from rows as `EpochRecord` has its fields."""
     definitions: dict[str, dict[int, str]] = {}

@@ -441,9 +441,9 @@ class FaultyStore:
         """Return a job's aggregated periods."""
         return await self._call("ranges", self.inner.ranges, namespace, identity, at=at)
 
-    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+    async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
         """Return the earlier definitions of some jobs."""
-        return await self._call("epochs", self.inner.epochs, namespace, *identities)
+        return await self._call("epochs", partial(self.inner.epochs, newest=newest), namespace, *identities)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run."""

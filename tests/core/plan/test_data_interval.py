@@ -22,7 +22,14 @@ from kron.core.plan.record import (
     present_definition,
 )
 from kron.core.plan.registration import backfill, create, edit, is_period, request_run
-from kron.core.plan.report import DataInterval, data_interval, needs_earlier
+from kron.core.plan.report import (
+    MAX_EARLIER,
+    MAX_EARLIER_TEXT,
+    DataInterval,
+    data_interval,
+    needs_earlier,
+    newest_of,
+)
 from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.time.instant import EpochSeconds, rfc3339
 from tests.engine_world import SPACE, World, at_once
@@ -198,6 +205,22 @@ def test_an_edit_keeps_the_periods_up_to_one_that_has_started() -> None:
     epochs = at_once(world.store.epochs(SPACE, JOB))
     last = next(run for run in rows if run.nominal_time == NOON + 3 * 3600 + 1200)
     assert data_interval(world.job, last, epochs).start == NOON + 3 * 3600
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [
+        (10, MAX_EARLIER),
+        (MAX_EARLIER_TEXT // 4, 4),
+        (MAX_EARLIER_TEXT // 4 + 1, 3),
+        (2 * MAX_EARLIER_TEXT, 1),
+    ],
+)
+def test_a_data_interval_looks_into_a_bounded_number_and_text_of_definitions(size: int, kept: int) -> None:
+    earlier = [EpochRecord(JOB, number, 0, "x" * size) for number in range(1, 101)]
+    assert [known.epoch for known in newest_of(earlier)] == [*range(101 - kept, 101)]
+    assert list(newest_of(earlier[:1])) == earlier[:1]
+    assert list(newest_of([])) == []
 
 
 SCHEDULES = ["*/20 * * * *", "0 * * * *", "30 2 * * *", "15 1-4 * * *", "0 0,12 * * *", "0 12 * * sat,mon"]

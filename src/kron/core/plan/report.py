@@ -10,6 +10,9 @@ from kron.core.plan.compiled import compiled_job, last_at
 from kron.core.plan.record import EpochRecord, JobRecord, RunKind, RunRecord, present_definition
 from kron.core.time.instant import EpochSeconds, rfc3339
 
+# How many earlier definitions a data interval looks into, the newest, and the most text that they may have.
+MAX_EARLIER, MAX_EARLIER_TEXT = 20, 64 << 10
+
 
 class DataInterval(NamedTuple):
     """The interval `[start, end)`, in seconds."""
@@ -27,8 +30,10 @@ def data_interval(job: JobRecord, run: RunRecord, earlier: Sequence[EpochRecord]
 
     It ends with the run's period and starts with the period before it, which may follow an earlier
     definition, so that the intervals of consecutive periods meet. A manual run has that of the latest period
-    at its request. A schedule without an earlier period has an empty interval.
+    at its request. A schedule without an earlier period has an empty interval. Of many definitions without
+    a period the newest count, and the oldest of these stands for those before it.
     """
+    earlier = newest_of(earlier)
     end: EpochSeconds | None = run.nominal_time
     if run.kind is RunKind.MANUAL:
         end = _last_period(job, earlier, run.nominal_time)
@@ -36,6 +41,17 @@ def data_interval(job: JobRecord, run: RunRecord, earlier: Sequence[EpochRecord]
         return DataInterval(run.nominal_time, run.nominal_time)
     start = _last_period(job, earlier, end - 1)
     return DataInterval(end if start is None else start, end)
+
+
+def newest_of(earlier: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
+    """Return the newest of a job's earlier definitions, as many as an interval looks into, at least one."""
+    room, kept = MAX_EARLIER_TEXT, 0
+    for known in earlier[: -MAX_EARLIER - 1 : -1]:
+        room -= len(known.definition)
+        if kept and room < 0:
+            break
+        kept += 1
+    return earlier[len(earlier) - kept :]
 
 
 def needs_earlier(job: JobRecord, run: RunRecord) -> bool:

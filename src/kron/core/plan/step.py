@@ -46,7 +46,7 @@ KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED, Reason.
 class JobState(NamedTuple):
     """One job, its open runs, and their reports since the last wake.
 
-    `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
+    `definitions` are the earlier ones, by epoch, of runs that have not started; `taken_over_at` is when
     this owner took over the job, and `token` the fencing token of its shard, if they differ from the
     snapshot's. `fault` says why the job cannot be read. It opens at most `room` more runs; None is no bound.
     """

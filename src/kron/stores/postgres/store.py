@@ -73,6 +73,7 @@ from kron.stores.row import (
     clock_of,
     counts_of,
     definitions_by_job,
+    earlier_epochs,
     groups_of,
     incident_of,
     job_of,
@@ -244,13 +245,17 @@ class PostgresStore:
         jobs: dict[str, JobRecord],
         runs: dict[str, list[RunRecord]],
     ) -> dict[str, dict[int, str]]:
-        names = [
-            name
+        wanted = [
+            (name, epoch)
             for name, theirs in runs.items()
-            if name in jobs and any(run.epoch < jobs[name].epoch for run in theirs)
+            if name in jobs
+            for epoch in earlier_epochs(jobs[name], theirs)
         ]
-        values = {"namespace": namespace, "names": texts(names)}
-        return definitions_by_job(await rows_of(connection, SQL["epochs"], values)) if names else {}
+        if not wanted:
+            return {}
+        names, epochs = zip(*wanted, strict=True)
+        values = {"namespace": namespace, "names": texts(names), "epochs": numbers(epochs)}
+        return definitions_by_job(await rows_of(connection, SQL["some_epochs"], values))
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
@@ -274,7 +279,7 @@ class PostgresStore:
     async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
         """Return the records of some jobs, each after a nominal time: runs, ranges, earlier definitions."""
         names = texts(list(after))
-        values = {"namespace": namespace, "names": names, "after": numbers(after.values())}
+        values = {"namespace": namespace, "names": names, "after": numbers(after.values()), "newest": None}
         async with self._reading() as connection:
             runs = readable(await rows_of(connection, SQL["recorded_runs"], values), run_of)
             ranges = readable(await rows_of(connection, SQL["recorded_ranges"], values), range_of)
@@ -411,9 +416,12 @@ class PostgresStore:
         async with self._reading() as connection:
             return await self._cases(connection, namespace, names, {})
 
-    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
-        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
-        values = {"namespace": namespace, "names": texts(identities)}
+    async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first.
+
+        With `newest`, at most so many of each.
+        """
+        values = {"namespace": namespace, "names": texts(identities), "newest": newest}
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["epochs"], values)
         return [EpochRecord(*row) for row in rows]

@@ -56,6 +56,7 @@ from kron.stores.row import (
     clock_of,
     counts_of,
     definitions_by_job,
+    earlier_epochs,
     groups_of,
     incident_of,
     job_of,
@@ -267,11 +268,15 @@ class SqliteStore:
         ]
 
     def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
-        numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
-        return definitions_by_job(self._epochs(numbers)) if numbers else {}
+        wanted = [(job.number, epoch) for job in jobs for epoch in earlier_epochs(job, runs[job.identity])]
+        values: dict[str, object] = {"wanted": json.dumps(wanted)}
+        return definitions_by_job(self._all(SQL["some_epochs"], values)) if wanted else {}
 
-    def _epochs(self, numbers: list[int]) -> list[tuple[Any, ...]]:
-        return self._all(SQL["epochs"], {"numbers": json.dumps(numbers)})
+    def _epochs(self, numbers: list[int], newest: int | None = None) -> list[tuple[Any, ...]]:
+        values: dict[str, object] = {"numbers": json.dumps(numbers)}
+        if newest is None:
+            return self._all(SQL["epochs"], values)
+        return self._all(SQL["newest_epochs"], {**values, "newest": newest})
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes in one transaction, fenced by the lease's token and by each job's revision."""
@@ -471,10 +476,13 @@ class SqliteStore:
     ) -> list[tuple[Any, ...]]:
         return self._all(statement, {**values, "namespace": self._number_of(namespace)})
 
-    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
-        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+    async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first.
+
+        With `newest`, at most so many of each.
+        """
         jobs = await self._do(self._jobs, namespace, list(identities))
-        rows = await self._do(self._epochs, [job.number for job in jobs])
+        rows = await self._do(self._epochs, [job.number for job in jobs], newest)
         return list(map(EpochRecord._make, rows))
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:

@@ -470,7 +470,8 @@ class WakeContract:
     async def test_open_runs_come_with_the_earlier_definitions_they_follow(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job("edited"), a_job("not edited"))
-        await written(store, ownership, a_run("edited"), a_run("not edited"))
+        runs = [a_run(name, status=RunStatus.PENDING) for name in ("edited", "not edited")]
+        await written(store, ownership, *runs)
         (state,) = await store.cases(SPACE, ["edited"])
         edit = a_change(state.job, definition="{}", epoch=2, edited_at=NOW)
         assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
@@ -479,6 +480,20 @@ class WakeContract:
         }
         assert dict(states["edited"].definitions) == {1: DEFINITION}
         assert dict(states["not edited"].definitions) == {}
+
+    async def test_only_runs_that_have_not_started_need_earlier_definitions(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        for epoch in range(2, 6):
+            edit = a_change(job, definition=f'{{"epoch":{epoch}}}', epoch=epoch, edited_at=NOW)
+            assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+            job = edit.job
+        statuses = {1: RunStatus.STARTED, 2: RunStatus.PENDING, 4: RunStatus.PENDING, 5: RunStatus.PENDING}
+        runs = [a_run(nominal_time=NOON + epoch, epoch=epoch, status=of) for epoch, of in statuses.items()]
+        await written(store, ownership, *runs)
+        (state,) = (await store.load(ownership, until=NOW, limit=9)).cases
+        assert len(state.runs) == len(runs)
+        assert dict(state.definitions) == {2: '{"epoch":2}', 4: '{"epoch":4}'}
 
     async def test_runs_that_may_be_executing_are_found(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

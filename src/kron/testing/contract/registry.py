@@ -115,6 +115,8 @@ class RegistrationContract:
             ("backup", 1, NOW - MINUTE, DEFINITION, None),
             ("backup", 2, NOW + 2, '{"epoch":2}', NOON + 2),
         ]
+        for newest, kept in ((1, [2]), (2, [1, 2]), (3, [1, 2])):
+            assert [known.epoch for known in await store.epochs(SPACE, "backup", newest=newest)] == kept
 
     async def test_the_earlier_definitions_of_several_jobs_are_one_read(self, store: Store) -> None:
         for job in await stored(store, a_job("a"), a_job("b"), a_job("c")):

@@ -191,10 +191,13 @@ class TenantStore:
             return []
         return await self._store.ranges(namespace, identity, at=at)
 
-    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
-        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+    async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first.
+
+        With `newest`, at most so many of each.
+        """
         known = [identity for identity in identities if await self._is_known(namespace, identity)]
-        return await self._store.epochs(namespace, *known) if known else []
+        return await self._store.epochs(namespace, *known, newest=newest) if known else []
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period that was opened again, oldest first."""

@@ -497,9 +497,16 @@ SELECT {range.columns} FROM schedule_ranges
 WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s AND last >= %(since)s
 ORDER BY first DESC
 
--- name: epochs
+-- name: some_epochs
 SELECT schedule_id, epoch, made_at, definition, kept_until FROM schedule_epochs
-WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id, epoch
+JOIN unnest(%(names)s::text[], %(epochs)s::bigint[]) AS asked (name, of) ON schedule_id = name AND epoch = of
+WHERE namespace = %(namespace)s
+
+-- name: epochs
+SELECT known.* FROM (SELECT DISTINCT unnest(%(names)s::text[]) AS name) AS asked CROSS JOIN LATERAL (
+    SELECT schedule_id, epoch, made_at, definition, kept_until FROM schedule_epochs
+    WHERE namespace = %(namespace)s AND schedule_id = asked.name ORDER BY epoch DESC LIMIT %(newest)s::bigint
+) AS known ORDER BY schedule_id, epoch
 
 -- name: attempts
 SELECT {attempt.columns} FROM schedule_attempts

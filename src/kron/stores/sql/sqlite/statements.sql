@@ -333,6 +333,17 @@ WHERE namespace = :namespace AND slot <> 0
 SELECT schedule_id, epoch, made_at, definition, kept_until FROM json_each(:numbers) CROSS JOIN epochs ON job = value
 ORDER BY schedule_id, epoch
 
+-- name: some_epochs
+SELECT schedule_id, epoch, made_at, definition, kept_until FROM json_each(:wanted) AS asked
+CROSS JOIN epochs ON job = json_extract(asked.value, '$[0]') AND epoch = json_extract(asked.value, '$[1]')
+
+-- name: newest_epochs
+SELECT schedule_id, epoch, made_at, definition, kept_until
+FROM json_each(:numbers) AS asked CROSS JOIN epochs ON job = asked.value AND epoch >= coalesce(
+    (SELECT last.epoch FROM epochs AS last WHERE last.job = asked.value
+     ORDER BY last.epoch DESC LIMIT 1 OFFSET :newest - 1), 0)
+ORDER BY schedule_id, epoch
+
 -- name: run_history
 SELECT {run.columns}
 FROM runs WHERE job = :job AND nominal_time < :before
