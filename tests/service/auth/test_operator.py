@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kron.fronts.service.security import weaknesses
 from kron.fronts.service.settings import read_settings
+from kron.launchers.kubernetes.access import UNVERIFIED
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import KRON, process
@@ -240,6 +241,32 @@ def test_a_link_to_a_shell_is_a_shell(tmp_path: Path) -> None:
 def test_programs_that_run_what_their_arguments_say_are_named(path: str) -> None:
     (sentence,) = weaknesses(read_settings({"KRON_ALLOWED_COMMANDS": path}, {}).settings)
     assert sentence.startswith(f"allowed_commands has {path}: ")
+
+
+def unverified(folder: Path, *, skip: bool) -> Path:
+    cluster = {"server": "https://127.0.0.1:9", "insecure-skip-tls-verify": skip}
+    config = {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test"}}],
+        "clusters": [{"name": "test", "cluster": cluster}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_kubeconfig_that_verifies_no_certificate_is_a_weakness(skip: bool, tmp_path: Path) -> None:
+    file = unverified(tmp_path, skip=skip)
+    sentences = weaknesses(read_settings({"KRON_KUBERNETES": str(file)}, {}).settings)
+    assert sentences == ([f"kubernetes: {UNVERIFIED}"] if skip else [])
+
+
+def test_an_operator_says_at_its_start_that_its_cluster_is_not_verified(tmp_path: Path) -> None:
+    file = unverified(tmp_path, skip=True)
+    with process("operator", "--kubeconfig", str(file), "--port", "0", folder=tmp_path) as running:
+        running.logged("probes and metrics")
+        assert "".join(running.log).count(f"WARNING kron.operator {UNVERIFIED}\n") == 1
 
 
 def test_the_defaults_weaken_nothing() -> None:

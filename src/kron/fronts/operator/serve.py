@@ -9,7 +9,7 @@ from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
 from kron.fronts.operator.operator import Operator, OperatorOptions, lease_name_of
 from kron.fronts.operator.probes import ProbeServer
-from kron.launchers.kubernetes.access import ClusterAccess
+from kron.launchers.kubernetes.access import UNVERIFIED, ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
 from kron.stores.url import open_store
 
@@ -34,6 +34,8 @@ class OperatorSettings:
 
 async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> None:
     """Run an operator until SIGTERM or SIGINT."""
+    if access.is_unverified:
+        _log.warning("%s", UNVERIFIED)
     api = ApiClient(access)
     options = OperatorOptions(
         namespace=settings.namespace,

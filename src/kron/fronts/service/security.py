@@ -12,6 +12,7 @@ from kron.fronts.service.auth.tls import MAX_HEAD, TimeoutProtocol, protocol_wit
 from kron.fronts.service.auth.token import TokenReader, TokenRules
 from kron.fronts.service.settings import Settings
 from kron.launchers.http.egress import is_public_host
+from kron.launchers.kubernetes.access import UNVERIFIED, skips_verification
 from kron.ports import Clock
 
 # Settings that need another one. With client authorities alone, every certificate they signed would be admin.
@@ -106,6 +107,10 @@ def weaknesses(settings: Settings) -> list[str]:
         (
             private,
             f"allowed_hosts has {', '.join(private)}: schedules reach hosts that are not public",
+        ),
+        (
+            settings.kubernetes is not None and skips_verification(settings.kubernetes),
+            f"kubernetes: {UNVERIFIED}",
         ),
         (
             settings.max_body > LARGEST_BODY,

@@ -25,6 +25,10 @@ USERS = "~/.kube/config"
 DEFAULT_NAMESPACE = "default"
 # The word of settings for the service account of the pod.
 IN_CLUSTER = "in-cluster"
+SKIP_VERIFY = "insecure-skip-tls-verify"
+UNVERIFIED = (
+    f"the kubeconfig has {SKIP_VERIFY}: any host on the way can pose as the cluster and read the token"
+)
 
 
 def _no_token() -> str | None:
@@ -54,6 +58,11 @@ class ClusterAccess:
     server_name: str | None = None
     proxy: HttpTarget | None = None
 
+    @property
+    def is_unverified(self) -> bool:
+        """Say whether connections accept any certificate."""
+        return self.tls is not None and self.tls.verify_mode == ssl.CERT_NONE
+
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
     """Return the access of a given kubeconfig, else of `$KUBECONFIG`, else of the pod, else of the user.
@@ -71,6 +80,21 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Cl
 def access_named(word: str) -> ClusterAccess:
     """Return the access that a setting names: `in-cluster`, or the path of a kubeconfig."""
     return in_cluster(ACCOUNT) if word == IN_CLUSTER else from_kubeconfig(Path(word).expanduser())
+
+
+def skips_verification(word: str) -> bool:
+    """Return whether the kubeconfig that a setting names accepts any certificate; no plugin is run.
+
+    One that cannot be read is an error where the cluster is used.
+    """
+    if word == IN_CLUSTER:
+        return False
+    try:
+        config = read_kubeconfigs([Path(word).expanduser()])
+        chosen = config.entry("context", config.current)
+        return config.entry("cluster", chosen.get("cluster")).get(SKIP_VERIFY) is True
+    except InvalidAccessError:
+        return False
 
 
 def in_cluster(account: Path) -> ClusterAccess:
@@ -158,7 +182,7 @@ def _tls_of(config: Kubeconfig, cluster: Entry, user: Entry) -> ssl.SSLContext:
     try:
         authority = _bytes_of(cluster, "certificate-authority")
         tls = _trusting(ssl.create_default_context(cadata=None if authority is None else authority.decode()))
-        if cluster.get("insecure-skip-tls-verify") is True:
+        if cluster.get(SKIP_VERIFY) is True:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         certificate, key = (_bytes_of(user, f"client-{part}") for part in ("certificate", "key"))
         if certificate is not None and key is not None:
