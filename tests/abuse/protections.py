@@ -320,6 +320,13 @@ PROTECTIONS = (
         ),
     ),
     Protection(
+        "blank bulk lines are limited",
+        f"{SERVICE}/bulk.py",
+        "if blank > MAX_BLANK or blank_bytes > max_line:",
+        "if False:",
+        "tests/service/test_registrar.py::test_a_bulk_request_ends_after_many_blank_lines",
+    ),
+    Protection(
         "invalid lines are described within a budget",
         f"{SERVICE}/bulk.py",
         "return bool(self._errors) and self._budget.is_spent",

@@ -1,5 +1,7 @@
 """The registrar in a program: what it stores, what it refuses, and what comes of it (SPEC 3: 3, 4, 5, 12)."""
 
+import json
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -569,3 +571,29 @@ async def test_a_schedule_that_goes_on_says_when_it_runs_next_and_not_what_it_mi
         await office.until(NOON + timedelta(hours=5, minutes=30))
         answer = await office.registrar.pause_schedule("hourly", False)
         assert answer["next_run_at"] == "2026-01-01T18:00:00Z"
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" " * 9_000 + b"\n"])
+async def test_a_bulk_request_ends_after_many_blank_lines(store: Store, blank: bytes) -> None:
+    taken = 0
+
+    async def chunks() -> AsyncIterator[bytes]:
+        nonlocal taken
+        for _ in range(100_000):
+            taken += 1
+            yield blank
+
+    async with office_on(store) as office:
+        with pytest.raises(InvalidLinesError, match="leave them out"):
+            await upsert_lines(office.registrar, chunks(), max_line=10_000)
+    assert taken <= 1_001
+
+
+async def test_a_bulk_request_may_have_blank_lines(store: Store) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for number in range(3):
+            yield b"\n" * 900
+            yield json.dumps({**HOURLY, "schedule_id": f"s{number}"}).encode() + b"\n\r\n"
+
+    async with office_on(store) as office:
+        assert await upsert_lines(office.registrar, chunks(), max_line=10_000) == (3, 1)

@@ -14,6 +14,8 @@ from kron.fronts.service.schedule_spec import ScheduleSpec
 BATCH, BATCH_BYTES = 1_000, 4_194_304
 # Lines are read for so long, in seconds of processor time, before other requests have their turn.
 TURN_S = 0.005
+# Lines without a schedule that may follow each other; their bytes are limited as those of one line.
+MAX_BLANK = 1_000
 
 
 async def upsert_lines(
@@ -105,14 +107,21 @@ def _without_values(error: InputError) -> InputError:
 
 
 async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield each non-empty line with its number."""
+    """Yield each non-empty line with its number; after too many blank lines an empty one, the last."""
     rest, number = b"", 0
+    blank = blank_bytes = 0
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         for text in whole:
             number += 1
             if text.strip():
+                blank = blank_bytes = 0
                 yield number, text
+                continue
+            blank, blank_bytes = blank + 1, blank_bytes + len(text)
+            if blank > MAX_BLANK or blank_bytes > max_line:
+                yield number, b""
+                return
         if len(rest) > max_line:
             break
     if rest.strip():
@@ -120,6 +129,9 @@ async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[t
 
 
 def _parsed(text: bytes, max_line: int) -> object:
+    if not text:
+        reason = f"is blank, after {MAX_BLANK} blank lines or {max_line} bytes of them; leave them out"
+        raise InvalidOptionError(option="line", value="", reason=reason)
     if len(text) > max_line:
         raise InvalidOptionError(option="line", value="...", reason=f"has more than {max_line} bytes")
     try:
