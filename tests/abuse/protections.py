@@ -320,6 +320,13 @@ PROTECTIONS = (
         ),
     ),
     Protection(
+        "an operator says that its cluster is not verified",
+        "fronts/operator/serve.py",
+        "if access.is_unverified:",
+        "if False:",
+        "tests/service/auth/test_operator.py::test_an_operator_says_at_its_start_that_its_cluster_is_not_verified",
+    ),
+    Protection(
         "blank bulk lines are limited",
         f"{SERVICE}/bulk.py",
         "if blank > MAX_BLANK or blank_bytes > max_line:",
