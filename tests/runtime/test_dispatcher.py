@@ -19,6 +19,7 @@ from kron.core.plan.report import (
     RunEvent,
     RunReport,
 )
+from kron.core.plan.step import with_job
 from kron.core.shard import shard_of
 from kron.core.time.instant import milliseconds_of
 from kron.launchers.callback import CallbackLauncher
@@ -73,12 +74,14 @@ async def test_a_shard_that_was_lost_is_no_longer_kept_from_others() -> None:
     assert dispatcher.busy_shards() == {shard_of("a")}
 
 
-async def test_a_job_with_a_long_definition_is_read_again_when_its_run_ends() -> None:
+@pytest.mark.parametrize("field", ["definition", "launcher", "profile", "past", "notify", "handled"])
+async def test_a_job_with_a_long_definition_is_read_again_when_its_run_ends(field: str) -> None:
     clock = SimulatedClock(NOON)
     launcher = ScriptedLauncher(clock, {"short": [Step.HANG], "long": [Step.HANG]})
     dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore)
-    long = a_job("long")._replace(profile="x" * MAX_REMEMBERED)
-    await dispatcher.dispatch(cohort_of([a_job("short"), long]), CLEAN, {})
+    short, long = cohort_of([a_job("short"), a_job("long")])
+    long = with_job(long, long.job._replace(**{field: "x" * (MAX_REMEMBERED + 1)}))  # type: ignore[arg-type]
+    await dispatcher.dispatch([short, long], CLEAN, {})
     assert len(launcher.started) == 2
     assert list(dispatcher.sole_runs) == ["short"]
 

@@ -126,7 +126,8 @@ class JobRecord(NamedTuple):
     @property
     def text_size(self) -> int:
         """Return how many characters its definitions have: nearly all the memory that a large job takes."""
-        return len(self.definition) + len(self.launcher) + len(self.profile or "") + len(self.past or "")
+        texts = (self.definition, self.launcher, self.profile, self.past, self.notify, self.handled)
+        return sum(len(text) for text in texts if text)
 
 
 class RunRecord(NamedTuple):
