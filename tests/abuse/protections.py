@@ -531,6 +531,13 @@ PROTECTIONS = (
         "tests/stores/test_postgres.py::test_a_write_of_one_caller_does_not_wait_for_that_of_another",
     ),
     Protection(
+        "lists of one tenant leave connections of the store to others",
+        "fronts/service/auth/tenancy.py",
+        "asyncio.Semaphore(LISTS_AT_ONCE)",
+        "asyncio.Semaphore(99)",
+        "tests/service/auth/test_tenancy_lists.py::test_the_slow_lists_of_a_tenant_leave_connections_to_others",
+    ),
+    Protection(
         "requests to executors are limited per user",
         "launchers/delivery.py",
         "per_tenant=max_requests,",

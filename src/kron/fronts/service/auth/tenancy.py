@@ -59,6 +59,8 @@ from kron.ports import Store
 
 # The audit records of more characters of schedules than this are written beside the event loop.
 LARGE_AUDIT = 1 << 18
+# The lists of one tenant that the store reads at once; the next ones wait.
+LISTS_AT_ONCE = 3
 # No schedule has this name.
 NO_NAME = ""
 
@@ -73,6 +75,8 @@ class TenantStore:
         self.max_open = max_open
         # Writes of one user wait for each other: each would count before the others are stored.
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        # Lists take long, and a store has few connections.
+        self._lists = WeakValueDictionary[tuple[str, ...], asyncio.Semaphore]()
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
@@ -93,27 +97,32 @@ class TenantStore:
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs in the order of their names."""
-        return await self._store.find_jobs(namespace, _own(wanted), after=after, limit=limit)
+        async with self._listing():
+            return await self._store.find_jobs(namespace, _own(wanted), after=after, limit=limit)
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""
-        return await self._store.count_jobs(namespace, _own(wanted))
+        async with self._listing():
+            return await self._store.count_jobs(namespace, _own(wanted))
 
     async def group_jobs(
         self, namespace: str, wanted: JobFilter, *, limit: int, singly: bool = False
     ) -> list[JobGroup]:
         """Return groups of jobs, the largest first."""
-        return await self._store.group_jobs(namespace, _own(wanted), limit=limit, singly=singly)
+        async with self._listing():
+            return await self._store.group_jobs(namespace, _own(wanted), limit=limit, singly=singly)
 
     async def count_made(self, namespace: str, wanted: JobFilter, span: RunSpan) -> dict[int, int]:
         """Count the runs of some jobs in parts of an interval."""
-        return await self._store.count_made(namespace, _own(wanted), span)
+        async with self._listing():
+            return await self._store.count_made(namespace, _own(wanted), span)
 
     async def tally_runs(
         self, namespace: str, wanted: JobFilter, span: RunSpan, *, not_ok: bool = False
     ) -> list[TagCount]:
         """Count the runs of some jobs in parts of an interval, by tag and status."""
-        return await self._store.tally_runs(namespace, _own(wanted), span, not_ok=not_ok)
+        async with self._listing():
+            return await self._store.tally_runs(namespace, _own(wanted), span, not_ok=not_ok)
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
@@ -146,9 +155,11 @@ class TenantStore:
     ) -> list[RunRecord]:
         """Return the runs of all jobs, the latest records first."""
         theirs = current_caller().users
-        return await self._store.latest_runs(
-            namespace, status=status, before=before, limit=limit, users=users if theirs is None else theirs
-        )
+        users = users if theirs is None else theirs
+        async with self._listing():
+            return await self._store.latest_runs(
+                namespace, status=status, before=before, limit=limit, users=users
+            )
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
@@ -163,7 +174,8 @@ class TenantStore:
         """Count a job's runs by status in parts of an interval."""
         if not await self._is_known(namespace, identity):
             return []
-        return await self._store.run_counts(namespace, identity, bounds=bounds)
+        async with self._listing():
+            return await self._store.run_counts(namespace, identity, bounds=bounds)
 
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""
@@ -322,7 +334,18 @@ class TenantStore:
         users = current_caller().users
         if users is not None:
             wanted = wanted._replace(users=users)
-        return await self._store.audits(namespace, wanted, before=before, limit=limit)
+        async with self._listing():
+            return await self._store.audits(namespace, wanted, before=before, limit=limit)
+
+    @asynccontextmanager
+    async def _listing(self) -> AsyncIterator[None]:
+        """Wait for one of the turns that the lists of a tenant have, so that others find a connection."""
+        users = current_caller().users
+        if users is None:
+            yield
+            return
+        async with self._lists.setdefault(users, asyncio.Semaphore(LISTS_AT_ONCE)):
+            yield
 
     async def _is_known(self, namespace: str, identity: str) -> bool:
         if current_caller().users is None:
