@@ -79,10 +79,7 @@ class JobStore(Protocol):
         """Return runs by idempotency key, open or closed: at least those that were enqueued or manual."""
 
     async def epochs(self, namespace: str, *identities: str, newest: int | None = None) -> list[EpochRecord]:
-        """Return the earlier definitions of some jobs, by name and the oldest of each first.
-
-        With `newest`, at most so many of each.
-        """
+        """Return the earlier definitions of jobs, at most `newest` of each: by name, the oldest first."""
 
 
 class EngineStore(JobStore, ClockStore, OpenRunCounts, HistoryPruner, Protocol):
