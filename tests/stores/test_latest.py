@@ -284,6 +284,23 @@ async def test_postgres_reads_the_incidents_of_a_schedule_without_those_of_other
     await store.close()
 
 
+async def test_postgres_looks_up_the_schedules_of_what_is_due_before_it_has_statistics(
+    postgres_url: str,
+) -> None:
+    """Compared with each other, the open runs of one tenant's backfills made the starts of all late."""
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    await stored(store, *(a_job(f"job {number}") for number in range(900)), namespace=SPACE)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(SESSION.format(frozen_ms=0))
+        values = {"namespace": SPACE, "until": 10**15, "limit": 9, "shards": [1], "tenants": ["mallory"]}
+        due = f"EXPLAIN {statements('postgres')['due_besides']}"
+        plan = "\n".join(row[0] for row in connection.execute(due.encode(), values))
+    assert re.search(r"using schedules_pkey on schedules.*\n\s*Index Cond: .*schedule_id = ", plan), plan
+    assert "Join Filter" not in plan, plan
+    await store.close()
+
+
 async def filled(url: str) -> None:
     """Write many schedules of ten users, each with some runs of which one of ten failed."""
     store = PostgresStore(url)

@@ -210,14 +210,17 @@ SELECT count(*) FROM (
 AND plan_at <= %(until)s ORDER BY plan_at LIMIT %(limit)s
 
 -- name: due_besides
-SELECT schedules.schedule_id FROM schedules JOIN (
-    SELECT schedule_id, plan_at AS at FROM schedules WHERE namespace = %(namespace)s AND plan_at <= %(until)s
-    UNION ALL
-    SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at <= %(until)s
-) AS due USING (schedule_id)
-WHERE namespace = %(namespace)s AND shard = ANY (%(shards)s::smallint[])
-    AND coalesce(user_id, '') <> ALL (%(tenants)s::text[])
-GROUP BY schedules.schedule_id ORDER BY min(at) LIMIT %(limit)s
+-- What is due comes first, and its schedules are looked up: without statistics each schedule would be compared with all.
+SELECT due.name FROM (
+    SELECT schedule_id AS name, min(at) AS at FROM (
+        SELECT schedule_id, plan_at AS at FROM schedules WHERE namespace = %(namespace)s AND plan_at <= %(until)s
+        UNION ALL
+        SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at <= %(until)s
+    ) AS each_due GROUP BY schedule_id
+) AS due CROSS JOIN LATERAL (
+    SELECT 1 FROM schedules WHERE namespace = %(namespace)s AND schedule_id = due.name
+        AND shard = ANY (%(shards)s::smallint[]) AND coalesce(user_id, '') <> ALL (%(tenants)s::text[]) OFFSET 0
+) AS own ORDER BY due.at LIMIT %(limit)s
 
 -- name: runs_with_due_at
 SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s
