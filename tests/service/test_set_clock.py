@@ -120,4 +120,4 @@ def test_an_api_with_a_wrong_clock_is_refused_by_postgresql(tmp_path: Path, post
         timing = {"cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "log"}}
         answer = client.post("/schedules/upsert", json={**document, **timing})
         assert (answer.status_code, answer.json()["code"]) == (503, "clocks_differ")
-        server.logged("ERROR.*clocks_differ")
+        server.logged("ERROR.*the clock differs from the store's by")
