@@ -231,26 +231,34 @@ async def test_postgres_updates_runs_by_their_key_before_it_has_statistics(postg
     await store.close()
 
 
+async def all_paused(url: str, names: list[str], *, analyzed: bool) -> PostgresStore:
+    """Return a store with jobs that are all paused, with statistics of their incidents or without."""
+    store = PostgresStore(url)
+    await store.acquire(SPACE, "a")
+    await stored(store, *map(a_job, names), namespace=SPACE)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            """INSERT INTO incidents (namespace, kind, schedule_id, from_at)
+            SELECT %s, 'paused', name, 1 FROM unnest(%s::text[]) AS name""",
+            (SPACE, names),
+        )
+        if analyzed:
+            connection.execute("ANALYZE incidents")
+    return store
+
+
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_postgres_closes_incidents_without_reading_those_of_other_schedules(
     postgres_url: str, analyzed: bool
 ) -> None:
     """By the index of ends, lifting thousands of suspensions would compare each with all of them."""
-    store = PostgresStore(postgres_url)
-    await store.acquire(SPACE, "a")
     names = [f"job {number}" for number in range(900)]
-    await stored(store, *map(a_job, names), namespace=SPACE)
+    store = await all_paused(postgres_url, names, analyzed=analyzed)
     closed = [IncidentRecord(IncidentKind.PAUSED, name, 1, 2, "ann", "ann") for name in names]
     values: dict[str, object] = dict(arrays(IncidentRecord._fields, closed, GROUPS["incident"]))
     values["namespace"] = SPACE
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(SESSION.format(frozen_ms=0))
-        connection.execute(
-            f"""INSERT INTO incidents (namespace, kind, schedule_id, from_at)
-            SELECT '{SPACE}', 'paused', 'job ' || i, 1 FROM generate_series(0, 899) AS i"""
-        )
-        if analyzed:
-            connection.execute("ANALYZE incidents")
         close = f"EXPLAIN {statements('postgres')['close_incidents']}"
         plan = "\n".join(row[0] for row in connection.execute(close.encode(), values))
     read = re.findall(r"using (\w+) on incidents.*\n\s*Index Cond: (.*)", plan)
@@ -264,18 +272,9 @@ async def test_postgres_closes_incidents_without_reading_those_of_other_schedule
 async def test_postgres_reads_the_incidents_of_a_schedule_without_those_of_others(
     postgres_url: str, analyzed: bool
 ) -> None:
-    store = PostgresStore(postgres_url)
-    await store.acquire(SPACE, "a")
-    names = [f"job {number}" for number in range(900)]
-    await stored(store, *map(a_job, names), namespace=SPACE)
+    store = await all_paused(postgres_url, [f"job {number}" for number in range(900)], analyzed=analyzed)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(SESSION.format(frozen_ms=0))
-        connection.execute(
-            f"""INSERT INTO incidents (namespace, kind, schedule_id, from_at)
-            SELECT '{SPACE}', 'paused', 'job ' || i, 1 FROM generate_series(0, 899) AS i"""
-        )
-        if analyzed:
-            connection.execute("ANALYZE incidents")
         values = {"namespace": SPACE, "name": "job 7", "since": 0, "until": 9, "limit": 200}
         read = f"EXPLAIN (ANALYZE, TIMING off) {statements('postgres')['incidents']}"
         plan = "\n".join(row[0] for row in connection.execute(read.encode(), values))

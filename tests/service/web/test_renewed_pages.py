@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.service.browser import CHROMIUM, MISSING
-from tests.service.chromium import Chromium, chromium
+from tests.service.chromium import Chromium
 from tests.service.server import serving
 from tests.service.web.test_clicking import url
 from tests.waiting import wait_for
@@ -29,14 +29,6 @@ def client(folder: Path) -> Iterator[httpx.Client]:
     with serving(folder, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, _):
         yield client
         (folder / "talking").unlink(missing_ok=True)
-
-
-@pytest.fixture
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with chromium(tmp_path_factory.mktemp("browser")) as tab:
-        tab.show()
-        yield tab
-        assert tab.console == []
 
 
 def added(client: httpx.Client, name: str, **fields: object) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.service.browser import CHROMIUM, MISSING
-from tests.service.chromium import Chromium, chromium
+from tests.service.chromium import Chromium
 from tests.service.server import serving
 from tests.service.web.test_clicking import FEED, arrived, schedule, url
 from tests.service.web.test_pages import added
@@ -28,14 +28,6 @@ IS_SEEN = """(() => { const it = document.activeElement, box = it.getBoundingCli
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with serving(tmp_path_factory.mktemp("demo"), "--demo", KRON_LOG_LEVEL="info") as (client, _):
         yield client
-
-
-@pytest.fixture
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with chromium(tmp_path_factory.mktemp("browser")) as tab:
-        tab.show()
-        yield tab
-        assert tab.console == []
 
 
 def reach(browser: Chromium, name: str) -> None:
