@@ -121,6 +121,15 @@ async def test_racing_writers_all_get_their_runs(rig: Rig) -> None:
     assert (await rig.record()).revision == 5
 
 
+async def test_many_writers_of_one_job_at_once_are_all_served(rig: Rig) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB)])
+    count = 3 * MAX_TRIES
+    requests = (rig.catalog.run_now("job", f"request {n}") for n in range(count))
+    answers = await asyncio.gather(*requests, return_exceptions=True)
+    assert [answer for answer in answers if isinstance(answer, BaseException)] == []
+    assert (await rig.record()).revision == 1 + count
+
+
 async def test_a_definition_that_changes_only_the_pause_is_written(rig: Rig) -> None:
     await rig.catalog.upsert([JobDefinition(JOB)])
     for paused, expected in ((None, 0), (True, 1), (None, 1), (True, 1), (False, 0)):

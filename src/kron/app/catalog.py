@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from kron.app.backfill import (
     BackfillResult,
@@ -161,6 +162,13 @@ class _Backfill(NamedTuple):
     is_repeated: bool
 
 
+class _Overtaken(NamedTuple):
+    """Another writer was faster: the jobs it wrote, and those of them that were to be created."""
+
+    busy: Set[str]
+    refused: Set[str]
+
+
 def _no_wake() -> None:
     """Wake no engine: the one that owns the jobs notices the write in its store."""
 
@@ -214,6 +222,8 @@ class Catalog:
         self.compute: Compute = inline
         # How far the clock may differ from the store's own; None: they are not compared.
         self.lookahead_ms: int | None = None
+        # Writes that were overtaken, by the first of their jobs.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -231,36 +241,54 @@ class Catalog:
         can run in a thread. `starts` False says that it makes nothing start: it is written although the clock
         is wrong, with the store's instant. A dry run is refused as the write would be, and writes nothing.
         """
-        refused: set[str] = set()
-        busy: set[str] = set()
-        for _ in range(MAX_TRIES):
-            records = await read()
-            now = await self._instant(starts=starts)
-            decided = decide(records, now)
-            decision = await decided if isinstance(decided, Awaitable) else decided
-            if isinstance(decision, NoWrite):
-                return decision.result
-            _check_visible(decision.created, refused)
-            if dry_run:
-                await self.permit(self._namespace, decision.created, decision.changed)
-                return decision.result
-            actor = self._actor()
-            changed = [_signed(change, actor) for change in decision.changed]
-            result = await self._store.put(
-                self._namespace,
-                created=decision.created,
-                changed=changed,
-                forgotten=decision.forgotten,
-                now=now,
-            )
-            if not result.stale_jobs and not result.existing_runs:
-                stopped = [job for job in decision.created if job.paused or job.suspended]
-                self._wake()
-                await _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
-                return decision.result
-            refused = {job.identity for job in decision.created} & result.stale_jobs
-            busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
-        raise BusyError(identities=sorted(busy))
+        attempt = partial(self._attempt, read, decide, starts=starts, dry_run=dry_run)
+        answer = await attempt(frozenset())
+        if not isinstance(answer, _Overtaken):
+            return answer
+        # Those overtaken wait for each other: reading again together, all but one would be so once more.
+        async with self._turns.setdefault(min(answer.busy), asyncio.Lock()):
+            for _ in range(MAX_TRIES - 1):
+                answer = await attempt(answer.refused)
+                if not isinstance(answer, _Overtaken):
+                    return answer
+        raise BusyError(identities=sorted(answer.busy))
+
+    async def _attempt(
+        self,
+        read: Callable[[], Awaitable[S]],
+        decide: Callable[[S, int], Decision[T] | Awaitable[Decision[T]]],
+        refused: Set[str],
+        *,
+        starts: bool,
+        dry_run: bool,
+    ) -> "T | _Overtaken":
+        """Read, decide and commit once; `refused` are names that the store refused to create before."""
+        records = await read()
+        now = await self._instant(starts=starts)
+        decided = decide(records, now)
+        decision = await decided if isinstance(decided, Awaitable) else decided
+        if isinstance(decision, NoWrite):
+            return decision.result
+        _check_visible(decision.created, refused)
+        if dry_run:
+            await self.permit(self._namespace, decision.created, decision.changed)
+            return decision.result
+        actor = self._actor()
+        changed = [_signed(change, actor) for change in decision.changed]
+        result = await self._store.put(
+            self._namespace,
+            created=decision.created,
+            changed=changed,
+            forgotten=decision.forgotten,
+            now=now,
+        )
+        if not result.stale_jobs and not result.existing_runs:
+            stopped = [job for job in decision.created if job.paused or job.suspended]
+            self._wake()
+            await _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
+            return decision.result
+        busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
+        return _Overtaken(frozenset(busy), {job.identity for job in decision.created} & result.stale_jobs)
 
     async def _instant(self, *, starts: bool) -> int:
         """Return the instant of a write; ClocksDifferError if the clock and the store's differ too much.
