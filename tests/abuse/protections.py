@@ -559,6 +559,20 @@ PROTECTIONS = (
         "tests/service/test_fairness.py::test_processes_that_never_end_take_nothing_from_other_tenants",
     ),
     Protection(
+        "long outputs are trimmed beside the event loop",
+        "launchers/process/launcher.py",
+        "            self._beside(trim_all, long).add_done_callback(self._trim_later)",
+        "            self._trim_later(trim_all(long))",
+        "tests/launchers/process/test_launcher.py::test_a_flood_of_output_is_trimmed_beside_the_event_loop",
+    ),
+    Protection(
+        "large outputs of ended processes are read beside the event loop",
+        "launchers/process/launcher.py",
+        "if process.is_trimmed and size_of(process.files.output) > LARGE_OUTPUT:",
+        "if False:",
+        "tests/launchers/process/test_launcher.py::test_a_large_output_is_read_and_removed_beside_the_event_loop",
+    ),
+    Protection(
         "open runs are limited per user",
         "runtime/turns.py",
         "return state._replace(room=room)",

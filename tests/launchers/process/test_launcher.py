@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -20,10 +21,10 @@ from kron.core.errors import InputError
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.host import boot_of, exit_code_of, launcher_id_of, members_of, stat_of
-from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
+from kron.launchers.process.launcher import LARGE_OUTPUT, LOST, SPAWNS_PER_ITERATION, ProcessLauncher
 from kron.launchers.process.process import WRAPPER
 from kron.launchers.process.spec import MIN_OUTPUT
-from kron.launchers.process.supervisor.output import SLACK, head_of
+from kron.launchers.process.supervisor.output import SLACK, head_of, size_of
 from kron.launchers.process.supervisor.record import started_of
 from kron.launchers.run_token import is_run_token_of
 from kron.testing.clock import SimulatedClock
@@ -321,6 +322,52 @@ async def test_a_flood_of_output_fills_no_disk_and_keeps_its_ends(
     kept = outputs.taken["backup"].replace(b"\0", b"")
     assert kept.startswith(b"\n[... ")
     assert len(outputs.taken["backup"]) < 4_096 + 100
+
+
+async def test_a_flood_of_output_is_trimmed_beside_the_event_loop(
+    launcher: ProcessLauncher, tmp_path: Path
+) -> None:
+    # A file is locked while a program writes to it: whoever frees a part of it waits.
+    trimmers: set[int] = set()
+    sys.addaudithook(
+        lambda event, arguments: (
+            trimmers.add(threading.get_ident())
+            if event == "open" and "+" in str(arguments[1]) and str(arguments[0]).startswith(str(tmp_path))
+            else None
+        )
+    )
+    ear, launch = Ear(), a_process(f"head -c {16 * SLACK} /dev/zero; sleep 60", max_output=4_096)
+    launcher.start(launch, ear)
+    await until(lambda: trimmers)
+    launcher.end(launch.run)
+    await ear.end_of(launch)
+    assert threading.get_ident() not in trimmers
+
+
+async def test_a_large_output_is_read_and_removed_beside_the_event_loop(tmp_path: Path) -> None:
+    is_free, taken = threading.Event(), Outputs()
+
+    def take(launch: Launch, output: bytes) -> None:
+        if launch.run.identity == "large":
+            assert is_free.wait(PATIENCE_S)
+        taken(launch, output)
+
+    launcher, ear = ProcessLauncher(SystemClock(), tmp_path / "state", on_output=take), Ear()
+    large = a_process(
+        f"yes '' | head -c {2 * LARGE_OUTPUT}; echo over; exit 1",
+        identity="large",
+        max_output=4 * LARGE_OUTPUT,
+    )
+    small = a_process("echo small", identity="small")
+    launcher.start(large, ear)
+    # The first one may have ended before; nothing but the loop ends the second one.
+    await until(lambda: any(size_of(str(path)) > LARGE_OUTPUT for path in tmp_path.rglob("*.out")))
+    launcher.start(small, ear)
+    await ear.end_of(small)
+    is_free.set()
+    assert (await ear.end_of(large)).error == "exit status 1: over"
+    assert len(taken.taken["large"]) == 2 * LARGE_OUTPUT + len("over\n")
+    await launcher.close()
 
 
 async def test_nothing_is_left_in_the_folder(launcher: ProcessLauncher, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.compiled import cached_by_text
@@ -34,9 +35,10 @@ from kron.launchers.process.process import (
     number_of,
     remove_files,
     spawn,
+    trim_all,
 )
 from kron.launchers.process.spec import OnOutput, ProcessOptions, ProcessSettings
-from kron.launchers.process.supervisor.output import joined, kept_parts, size_of, trim
+from kron.launchers.process.supervisor.output import joined, kept_parts, size_of
 from kron.launchers.process.supervisor.record import started_of
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, settings_parser
@@ -65,12 +67,20 @@ SPAWNS_PER_ITERATION = 4
 TOTAL_FACTOR, RESERVED_PART = 10, 4
 # How often outputs are trimmed, and how often an ending process group is polled, in seconds.
 TRIM_S, GROUP_POLL_S = 0.25, 0.05
+# An output that takes long to read and to remove, in bytes, and how many threads do that.
+LARGE_OUTPUT, FILE_THREADS = 256 * 1024, 4
 # How often an adopted process is polled on hosts without pidfd, in seconds.
 POLL_S = 0.2
 # How many processes are requested and have not started yet; the others can still be ended without one.
 MAX_STARTING = 1_024
 LOST = "its exit status was lost with its worker"
 NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
+
+
+Args = TypeVarTuple("Args")
+Value = TypeVar("Value")
+# How a process ended: the event, and the error if it failed.
+Outcome: TypeAlias = tuple[RunEvent, str | None]
 
 
 class Waiting(NamedTuple):
@@ -137,6 +147,7 @@ class ProcessLauncher:
         self._running: dict[Attempt, Process] = {}
         self._work: AbstractContextManager[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
+        self._threads = ThreadPoolExecutor(FILE_THREADS, "kron-outputs")
         self._watched = PidfdWatcher()
         self._idle = asyncio.Event()
 
@@ -322,20 +333,35 @@ class ProcessLauncher:
             self._finish(attempt, process)
 
     def _finish(self, attempt: Attempt, process: Process) -> None:
-        """Report the end of a process, and start the next one."""
-        del self._running[attempt]
-        self._free_slot(attempt)
+        """Report the end of a process; a large output is read and removed beside the event loop before."""
         code = process.exit_code()
         process.release()
+        if process.is_trimmed and size_of(process.files.output) > LARGE_OUTPUT:
+            outcome = self._beside(self._conclude, process, code)
+            outcome.add_done_callback(lambda done: self._report_end(attempt, process, done.result()))
+        else:
+            self._report_end(attempt, process, self._conclude(process, code))
+
+    def _conclude(self, process: Process, code: int | None) -> Outcome:
+        """Return how a process ended, and remove its files."""
         process.conclude(code)
-        event, error = self._outcome_of(process, code)
+        outcome = self._outcome_of(process, code)
         process.remove_files()
+        return outcome
+
+    def _report_end(self, attempt: Attempt, process: Process, outcome: Outcome) -> None:
+        """Report the end of a process, and start the next one."""
+        if self._running.get(attempt) is not process:
+            # The launcher was closed meanwhile.
+            return
+        del self._running[attempt]
+        self._free_slot(attempt)
         run_id = process.run_id if process.pid else None
-        process.sink(report_of(self._clock, process.launch.run, event, error, run_id))
+        process.sink(report_of(self._clock, process.launch.run, *outcome, run_id))
         self._schedule()
         self._note_idle()
 
-    def _outcome_of(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
+    def _outcome_of(self, process: Process, code: int | None) -> Outcome:
         output = self._output_of(process, code)
         if self._on_output is not None and output:
             try:
@@ -361,12 +387,20 @@ class ProcessLauncher:
         return part if secret is None else hide_run_token(part, run_token_of(secret, process.launch.run.key))
 
     def _trim(self) -> None:
+        """Trim long outputs beside the event loop: a program that writes fast keeps its file locked."""
         self._trimmer = None
-        for process in (each for each in self._running.values() if each.is_trimmed):
-            output, trimmed = process.files.output, process.trimmed
-            process.trimmed = trim(output, process.settings.max_output, trimmed, size_of(output))
+        if long := [each for each in self._running.values() if each.is_trimmed and each.is_long]:
+            self._beside(trim_all, long).add_done_callback(self._trim_later)
+        elif self._running:
+            self._trim_later()
+
+    def _trim_later(self, _: object = None) -> None:
         if self._running:
             self._trimmer = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _beside(self, work: Callable[[*Args], Value], *args: *Args) -> "asyncio.Future[Value]":
+        """Do work with files beside the event loop: a disk that programs write to can take seconds."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -433,6 +467,7 @@ class ProcessLauncher:
         if self._trimmer is not None:
             self._trimmer.cancel()
             self._trimmer = None
+        self._threads.shutdown(wait=False)
         self._watched.close()
 
     def _abandon(self) -> None:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.launchers.launch import plain_request_of
 from kron.launchers.process.host import exit_code_of, is_alive, members_of, stat_of
 from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings
+from kron.launchers.process.supervisor.output import is_long, size_of, trim
 from kron.launchers.run_token import run_token_of
 from kron.ports import ReportSink
 
@@ -31,6 +32,8 @@ _log = logging.getLogger("kron.launchers")
 WRAPPER = 'f=$1; shift; trap : HUP INT QUIT TERM USR1 USR2; "$@"; s=$?; echo $s >"$f"; exit $s'
 # How much of an output an error quotes.
 MAX_LINES, MAX_TAIL = 10, 1_000
+# How many bytes of an output are searched for its last lines.
+MAX_SEARCHED = 65_536
 # Colours and other sequences for a terminal, which an error does not quote.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _SIGNALS = frozenset(map(int, signal.Signals))
@@ -204,6 +207,16 @@ class Process:
         """Return whether its owner bounds its output."""
         return True
 
+    @property
+    def is_long(self) -> bool:
+        """Return whether its output has grown enough to be trimmed."""
+        return is_long(self.settings.max_output, self.trimmed, size_of(self.files.output))
+
+    def trim(self) -> None:
+        """Free the middle of its output."""
+        path = self.files.output
+        self.trimmed = trim(path, self.settings.max_output, self.trimmed, size_of(path))
+
     def exit_code(self) -> int | None:
         """Return its exit code as `Popen` has it, from the first source that knows it, or None."""
         code = self._waited_for()
@@ -264,6 +277,12 @@ class Process:
         if self.child is not None:
             # `Popen` would otherwise warn that it was never waited for.
             self.child.returncode = 0
+
+
+def trim_all(processes: Iterable[Process]) -> None:
+    """Trim the outputs of processes, which may end meanwhile."""
+    for process in processes:
+        process.trim()
 
 
 class PidfdWatcher:
@@ -339,7 +358,8 @@ def describe_exit(code: int, tail: bytes) -> str:
         status = f"exit status {code}"
         if code - 128 in _SIGNALS:
             status += f" ({signal.Signals(code - 128).name})"
-    lines = _ESCAPES.sub("", tail.decode(errors="replace")).strip().splitlines()[-MAX_LINES:]
+    # Of a long output a part that has the last lines in any case.
+    lines = _ESCAPES.sub("", tail[-MAX_SEARCHED:].decode(errors="replace")).strip().splitlines()[-MAX_LINES:]
     text = "\n".join(lines)[-MAX_TAIL:]
     return f"{status}: {text}" if text else status
 

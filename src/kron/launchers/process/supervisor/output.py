@@ -44,19 +44,34 @@ def head_of(keep: int) -> int:
     return keep // 4
 
 
+def _head_end(keep: int) -> int:
+    """Return where the first bytes end that stay, in whole blocks."""
+    return -(-head_of(keep) // BLOCK) * BLOCK
+
+
+def _middle_of(keep: int, trimmed: int, size: int) -> tuple[int, int]:
+    """Return from where to where an output can be freed."""
+    return max(_head_end(keep), trimmed), (size - keep) // BLOCK * BLOCK
+
+
+def is_long(keep: int, trimmed: int, size: int) -> bool:
+    """Return whether an output has grown enough to free its middle."""
+    start, until = _middle_of(keep, trimmed, size)
+    return until - start > SLACK
+
+
 def trim(path: str, keep: int, trimmed: int, size: int) -> int:
     """Free the middle of an output that has become too long; return up to where it is freed."""
-    head = -(-head_of(keep) // BLOCK) * BLOCK
-    start, until = max(head, trimmed), (size - keep) // BLOCK * BLOCK
-    if until - start <= SLACK:
+    if not is_long(keep, trimmed, size):
         return trimmed
+    start, until = _middle_of(keep, trimmed, size)
     with contextlib.suppress(OSError), open(path, "r+b") as file:
         if _punch(file.fileno(), start, until):
             return until
         # The file system cannot punch holes: bytes written between these lines may be lost.
         file.seek(size - keep)
         tail = file.read(keep)
-        file.truncate(head)
+        file.truncate(_head_end(keep))
         with open(path, "ab") as again:
             again.write(tail)
         return 0
