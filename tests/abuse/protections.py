@@ -568,7 +568,7 @@ PROTECTIONS = (
     Protection(
         "large outputs of ended processes are read beside the event loop",
         "launchers/process/launcher.py",
-        "if process.is_trimmed and size_of(process.files.output) > LARGE_OUTPUT:",
+        "if process.is_trimmed and is_longer(process.files.output, LARGE_OUTPUT):",
         "if False:",
         "tests/launchers/process/test_launcher.py::test_a_large_output_is_read_and_removed_beside_the_event_loop",
     ),

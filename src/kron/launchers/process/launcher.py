@@ -31,14 +31,14 @@ from kron.launchers.process.process import (
     describe_exit,
     env_of,
     inherited_env,
-    is_empty,
+    is_longer,
     number_of,
     remove_files,
     spawn,
     trim_all,
 )
 from kron.launchers.process.spec import OnOutput, ProcessOptions, ProcessSettings
-from kron.launchers.process.supervisor.output import joined, kept_parts, size_of
+from kron.launchers.process.supervisor.output import joined, kept_parts
 from kron.launchers.process.supervisor.record import started_of
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, settings_parser
@@ -336,7 +336,7 @@ class ProcessLauncher:
         """Report the end of a process; a large output is read and removed beside the event loop before."""
         code = process.exit_code()
         process.release()
-        if process.is_trimmed and size_of(process.files.output) > LARGE_OUTPUT:
+        if process.is_trimmed and is_longer(process.files.output, LARGE_OUTPUT):
             outcome = self._beside(self._conclude, process, code)
             outcome.add_done_callback(lambda done: self._report_end(attempt, process, done.result()))
         else:
@@ -377,7 +377,7 @@ class ProcessLauncher:
 
     def _output_of(self, process: Process, code: int | None) -> bytes:
         """Return the output of a process that ended with a code."""
-        if is_empty(process.files.output):
+        if not is_longer(process.files.output, 0):
             return b""
         first, last, size = kept_parts(process.files.output, process.settings.max_output)
         return joined(self._without_token(process, first), self._without_token(process, last), size)

@@ -341,12 +341,12 @@ def written_status(path: str) -> int | None:
     return None
 
 
-def is_empty(path: str) -> bool:
-    """Return whether a file has no content, or cannot be read."""
+def is_longer(path: str, most: int) -> bool:
+    """Return whether a file has more bytes; one that cannot be read has none."""
     try:
-        return not os.stat(path).st_size
+        return os.stat(path).st_size > most
     except OSError:
-        return True
+        return False
 
 
 def describe_exit(code: int, tail: bytes) -> str:
