@@ -532,10 +532,17 @@ PROTECTIONS = (
     ),
     Protection(
         "lists of one tenant leave connections of the store to others",
-        "fronts/service/auth/tenancy.py",
-        "asyncio.Semaphore(LISTS_AT_ONCE)",
-        "asyncio.Semaphore(99)",
-        "tests/service/auth/test_tenancy_lists.py::test_the_slow_lists_of_a_tenant_leave_connections_to_others",
+        f"{AUTH}/tenancy.py",
+        "per_tenant=LISTS_AT_ONCE",
+        "per_tenant=99",
+        "tests/service/auth/test_tenancy_lists.py::test_the_slow_lists_of_tenants_leave_connections_to_others[1-3]",
+    ),
+    Protection(
+        "lists of all tenants leave connections of the store to what is short",
+        f"{AUTH}/tenancy.py",
+        "most=ALL_LISTS_AT_ONCE",
+        "most=99",
+        "tests/service/auth/test_tenancy_lists.py::test_the_slow_lists_of_tenants_leave_connections_to_others[9-5]",
     ),
     Protection(
         "requests to executors are limited per user",

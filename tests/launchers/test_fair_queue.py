@@ -1,10 +1,13 @@
 """A queue that tenants share in turn, within limits."""
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.launchers.fair_queue import FairQueue, Share
+from kron.launchers.fair_queue import FairQueue, FairTurns, Share
 from tests.strategies import law
+from tests.waiting import until
 
 LIMITS = {"most": 6, "per_tenant": 3, "per_target": 4, "reserved": 1}
 TENANTS, TARGETS = ("ann", "bob", "cem", "dan", "eve"), ("", "x", "y")
@@ -103,3 +106,25 @@ def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None], at_on
             queue.release(in_flight.pop(0))
         assert queue.has_waiting == bool(waiting)
         admit()
+
+
+async def test_turns_of_callers_who_gave_up_are_free_for_others() -> None:
+    turns = FairTurns(most=2, per_tenant=1)
+    held: list[str] = []
+    leave = asyncio.Event()
+
+    async def hold(tenant: str) -> None:
+        async with turns.turn(tenant):
+            held.append(tenant)
+            await leave.wait()
+
+    first = [asyncio.create_task(hold(tenant)) for tenant in ("ann", "ann", "bob", "cem", "dan")]
+    await until(lambda: len(held) == 2)
+    assert held == ["ann", "bob"]
+    for task in first:
+        task.cancel()
+        # The next one may have been given the slot, and not run since.
+        await asyncio.sleep(0)
+    leave.set()
+    await asyncio.gather(*first, *map(hold, "xyz"), return_exceptions=True)
+    assert held[-3:] == ["x", "y", "z"]

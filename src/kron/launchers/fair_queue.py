@@ -1,9 +1,9 @@
-"""A queue, and tasks, that tenants share: each in turn, limited per tenant, per target and in all."""
+"""A queue, tasks and turns that tenants share: each in turn, limited per tenant, per target and in all."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -183,3 +183,47 @@ class FairTasks:
         self._queue.clear()
         for task in self._tasks:
             task.cancel()
+
+
+class FairTurns:
+    """Slots that callers hold for a while, each tenant in turn."""
+
+    def __init__(self, *, most: int, per_tenant: int) -> None:
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(
+            most=most, per_tenant=per_tenant, per_target=most
+        )
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it."""
+        share = Share(tenant)
+        if not self._queue.take_at_once(share):
+            await self._wait(share)
+        try:
+            yield
+        finally:
+            self._release(share)
+
+    async def _wait(self, share: Share) -> None:
+        slot = asyncio.get_running_loop().create_future()
+        self._queue.put(slot, share)
+        self._admit()
+        try:
+            await slot
+        except asyncio.CancelledError:
+            self._queue.discard(slot, share)
+            if slot.done() and not slot.cancelled():
+                self._release(share)
+            raise
+
+    def _release(self, share: Share) -> None:
+        self._queue.release(share)
+        self._admit()
+
+    def _admit(self) -> None:
+        while (taken := self._queue.take()) is not None:
+            slot, share = taken
+            if slot.done():
+                self._queue.release(share)
+            else:
+                slot.set_result(None)

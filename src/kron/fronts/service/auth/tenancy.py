@@ -54,13 +54,14 @@ from kron.fronts.service.auth.principal import (
     workflow_prefix,
 )
 from kron.fronts.service.errors import InvalidScheduleError
+from kron.launchers.fair_queue import FairTurns
 from kron.launchers.workflow import WorkflowSettings
 from kron.ports import Store
 
 # The audit records of more characters of schedules than this are written beside the event loop.
 LARGE_AUDIT = 1 << 18
-# The lists of one tenant that the store reads at once; the next ones wait.
-LISTS_AT_ONCE = 3
+# Lists that the store reads at once, of one tenant and of all; the next ones wait in turns of tenants.
+LISTS_AT_ONCE, ALL_LISTS_AT_ONCE = 3, 5
 # No schedule has this name.
 NO_NAME = ""
 
@@ -76,7 +77,7 @@ class TenantStore:
         # Writes of one user wait for each other: each would count before the others are stored.
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         # Lists take long, and a store has few connections.
-        self._lists = WeakValueDictionary[tuple[str, ...], asyncio.Semaphore]()
+        self._lists = FairTurns(most=ALL_LISTS_AT_ONCE, per_tenant=LISTS_AT_ONCE)
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
@@ -339,12 +340,12 @@ class TenantStore:
 
     @asynccontextmanager
     async def _listing(self) -> AsyncIterator[None]:
-        """Wait for one of the turns that the lists of a tenant have, so that others find a connection."""
+        """Wait for one of the turns that lists have, so that what is short finds a connection."""
         users = current_caller().users
         if users is None:
             yield
             return
-        async with self._lists.setdefault(users, asyncio.Semaphore(LISTS_AT_ONCE)):
+        async with self._lists.turn(repr(users)):
             yield
 
     async def _is_known(self, namespace: str, identity: str) -> bool:
