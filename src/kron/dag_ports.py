@@ -14,6 +14,7 @@ from kron.core.dag.record import (
     DagChange,
     DagClaim,
     DagRun,
+    DagRunStatus,
     DagState,
     DagSummary,
     DagTask,
@@ -80,8 +81,8 @@ class DagRuns(Protocol):
     ) -> StartRunResult:
         """Start the run of a logical date, or return the one that has its key."""
 
-    async def find(self, run_id: str) -> DagRun | None:
-        """Return a run, or None."""
+    async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
+        """Return the states of runs; those that do not exist are left out."""
 
     async def error_of(self, run_id: str) -> str | None:
         """Return why a run failed: its first failed task and its error."""
@@ -101,6 +102,12 @@ class DagStore(Protocol):
 
     async def run(self, run_id: str) -> DagRun | None:
         """Return a run, or None."""
+
+    async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
+        """Return the states of runs; those that do not exist are left out."""
+
+    async def failed_task(self, run_id: str) -> tuple[str, str | None] | None:
+        """Return the name and the error of the first failed task of a run, or None."""
 
     async def state(self, run_id: str) -> DagState | None:
         """Return a run with its tasks, or None."""

@@ -671,6 +671,20 @@ PROTECTIONS = (
         "tests/service/test_workflow_quota.py::test_a_user_has_a_quota_of_workflow_versions",
     ),
     Protection(
+        "starts and cancellations of DAG runs take turns",
+        "launchers/dag.py",
+        "MOST, PER_TENANT = 8, 2",
+        "MOST, PER_TENANT = 9_999, 9_999",
+        "tests/launchers/test_dag.py::test_the_cancellations_of_one_user_leave_turns_to_others",
+    ),
+    Protection(
+        "launches of DAG runs keep no DAG in memory",
+        "launchers/dag.py",
+        '            launch = launch._replace(payload=launch.payload._replace(document=""))',
+        "            pass",
+        "tests/launchers/test_dag.py::test_launches_that_wait_and_runs_that_are_watched_keep_no_dag",
+    ),
+    Protection(
         "open runs of DAGs are limited per user",
         "app/dag/orchestrator.py",
         "if count >= most and",

@@ -1,7 +1,7 @@
 """The tables of DAG runs, in every database: one set of statements and one logic over a transaction port."""
 
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kron.core.dag.plan import Busy, claimed, shortened
@@ -25,6 +25,8 @@ T = TypeVar("T")
 # How many queued tasks one claim reads at once, and at most: tasks that wait for a limit may come first.
 PAGE, MAX_PAGES = 200, 50
 MAX_SNAPSHOTS = 256
+# How many names one statement gets.
+MAX_NAMES = 20
 # The end of an output, of at most `:tail` characters.
 TAIL = "SUBSTR(output, CASE WHEN LENGTH(output) > :tail THEN LENGTH(output) - :tail + 1 ELSE 1 END)"
 # How many attempts are read at once, and how much of their outputs: of one task, and of a whole run.
@@ -85,6 +87,7 @@ def dag_statements(mark: Callable[[str], str]) -> dict[str, str]:
             text = text.replace(f"{{{group}.assignments}}", assignments)
             tails = ", ".join(TAIL if each == "output" else each for each in fields)
             text = text.replace(f"{{{group}.tails}}", tails)
+        text = text.replace("{names}", ", ".join(f":name{number}" for number in range(MAX_NAMES)))
         filled[name] = re.sub(r":(\w+)", lambda match: mark(match.group(1)), text)
     return filled
 
@@ -97,6 +100,13 @@ def _task_of(row: Row) -> DagTask:
 def _attempt_of(row: Row) -> DagAttempt:
     attempt = DagAttempt._make(row)
     return attempt._replace(outcome=None if attempt.outcome is None else AttemptOutcome(attempt.outcome))
+
+
+def _names_of(names: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Yield the values of statements about names, several for each."""
+    for first in range(0, len(names), MAX_NAMES):
+        part = names[first : first + MAX_NAMES]
+        yield {f"name{number}": part[min(number, len(part) - 1)] for number in range(MAX_NAMES)}
 
 
 def _without(users: Collection[str]) -> dict[str, object]:
@@ -161,6 +171,21 @@ class DagTables:
     async def _run(self, transaction: Transaction, run_id: str) -> DagRun | None:
         rows = await transaction.rows("run", {"run_id": run_id})
         return await self._run_of(transaction, rows[0]) if rows else None
+
+    async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
+        """Return the states of runs; those that do not exist are left out."""
+
+        async def work(transaction: Transaction) -> dict[str, DagRunStatus]:
+            rows = [row for names in _names_of(run_ids) for row in await transaction.rows("statuses", names)]
+            return {str(run_id): DagRunStatus(status) for run_id, status in rows}
+
+        return await self._database.do(work)
+
+    async def failed_task(self, run_id: str) -> tuple[str, str | None] | None:
+        """Return the name and the error of the first failed task of a run, or None."""
+        values = {"run_id": run_id}
+        rows = await self._database.do(lambda transaction: transaction.rows("failed_task", values))
+        return (str(rows[0][0]), rows[0][1]) if rows else None
 
     async def state(self, run_id: str) -> DagState | None:
         """Return a run with its tasks, or None."""

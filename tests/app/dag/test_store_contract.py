@@ -290,3 +290,22 @@ async def test_a_retry_waits_for_its_delay_and_not_for_the_instant_of_a_clock_th
     assert await house.store.claim(check._replace(now=NOW + 599_999)) == []
     (again,) = await claim(house.store, now=NOW + 600_000)
     assert again.task.attempt == 2
+
+
+async def test_states_of_many_runs_are_read_together(house: House) -> None:
+    await house.put(node("a"))
+    started = [await house.start(rerun_key=f"r{number}") for number in range(45)]
+    await house.orchestrator.cancel(started[7])
+    statuses = await house.store.statuses([*started, "absent"])
+    assert len(statuses) == 45
+    assert [each for each in started if statuses[each] is DagRunStatus.CANCELLED] == [started[7]]
+    assert await house.store.statuses([]) == {}
+
+
+async def test_the_first_failed_task_of_a_run_is_found_with_its_error(house: House) -> None:
+    await house.put(node("a"), node("b"))
+    run_id = await house.start()
+    assert await house.store.failed_task(run_id) is None
+    for each in await claim(house.store):
+        await finish(house.store, each, TaskEnd(AttemptOutcome.FAILED, f"{each.task.task_id} is wrong"))
+    assert await house.store.failed_task(run_id) == ("a", "a is wrong")

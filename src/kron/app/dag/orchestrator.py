@@ -1,7 +1,7 @@
 """The run orchestrator: stores versions of DAGs, starts their runs, and cancels, retries and clears them."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import NoReturn
@@ -18,7 +18,7 @@ from kron.core.dag.definition import (
     read_definition,
 )
 from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of, run_key_of
-from kron.core.dag.record import DagRun, DagRunStatus, DagState, DagTaskStatus
+from kron.core.dag.record import DagRun, DagRunStatus, DagState
 from kron.core.errors import Problem, quoted
 from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, MILLISECOND, instant_text
@@ -203,15 +203,14 @@ class RunOrchestrator:
             return written.change.run
         return _known(written.state, run_id).run
 
-    async def find(self, run_id: str) -> DagRun | None:
-        """Return a run, or None."""
-        return await self.store.run(run_id)
+    async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
+        """Return the states of runs; those that do not exist are left out."""
+        return await self.store.statuses(run_ids)
 
     async def error_of(self, run_id: str) -> str | None:
         """Return why a run failed: its first failed task and its error."""
-        state = await self.state(run_id)
-        failed = [task for task in state.tasks.values() if task.status is DagTaskStatus.FAILED]
-        return f"the task {failed[0].task_id} failed: {failed[0].error}" if failed else None
+        failed = await self.store.failed_task(run_id)
+        return f"the task {failed[0]} failed: {failed[1]}" if failed else None
 
     async def state(self, run_id: str) -> DagState:
         """Return a run with its tasks, or raise DagError."""

@@ -30,6 +30,12 @@ SET worker = excluded.worker, ended_at = excluded.ended_at, outcome = excluded.o
 -- name: run
 SELECT {dag_run.columns} FROM dag_runs WHERE run_id = :run_id
 
+-- name: statuses
+SELECT run_id, status FROM dag_runs WHERE run_id IN ({names})
+
+-- name: failed_task
+SELECT task_id, error FROM dag_tasks WHERE run_id = :run_id AND status = 'failed' ORDER BY position LIMIT 1
+
 -- name: run_by_key
 SELECT {dag_run.columns} FROM dag_runs WHERE run_key = :run_key
 
