@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from kron.core.plan.query import JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter
 from kron.fronts.service.auth.principal import Caller, TokenScope, acting_as
 from kron.fronts.service.auth.tenancy import ALL_LISTS_AT_ONCE, LISTS_AT_ONCE, TenantStore
 from kron.stores.postgres.store import MAX_CONNECTIONS, PostgresStore
@@ -20,24 +20,26 @@ async def test_the_slow_lists_of_tenants_leave_connections_to_others(
     postgres_url: str, tenants: int, at_once: int
 ) -> None:
     inner = PostgresStore(postgres_url)
-    await stored(inner, a_job("mallory/x"), namespace=SPACE)
+    await stored(inner, a_job("ann/x", launcher='{"kind":"log","user_id":"ann"}'), namespace=SPACE)
     store = TenantStore(inner)
     names = [f"mallory {number}" for number in range(tenants)]
     ann, *hostile = (Caller(name, frozenset({TokenScope.READ}), (name,)) for name in ("ann", *names))
     with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url, autocommit=True) as watching:
         # Every list waits for this, as it would for a long statement.
-        slow.execute("LOCK TABLE schedules IN ACCESS EXCLUSIVE MODE")
+        slow.execute("LOCK TABLE schedule_audit IN ACCESS EXCLUSIVE MODE")
         listing: list[asyncio.Task[object]] = []
         for caller in hostile:
             with acting_as(caller):
                 listing += [
-                    asyncio.create_task(store.find_jobs(SPACE, JobFilter()))
+                    asyncio.create_task(store.audits(SPACE, AuditFilter()))
                     for _ in range(3 * MAX_CONNECTIONS)
                 ]
         await until(lambda: len(watching.execute(WAITING).fetchall()) >= at_once)
         with acting_as(ann):
             # With every connection taken, this would wait until one of the lists has given up.
             assert await store.leases(SPACE) == []
+            # With every turn of a list taken, this would.
+            assert len(await store.find_jobs(SPACE, JobFilter(names=["ann/x"]))) == 1
         assert not any(task.done() for task in listing)
         assert len(watching.execute(WAITING).fetchall()) == at_once
         slow.commit()
