@@ -5,9 +5,13 @@ import asyncio
 import psycopg
 import pytest
 
+from kron.clocks.system import SystemClock
 from kron.core.plan.query import AuditFilter, JobFilter
-from kron.fronts.service.auth.principal import Caller, TokenScope, acting_as
-from kron.fronts.service.auth.tenancy import ALL_LISTS_AT_ONCE, LISTS_AT_ONCE, TenantStore
+from kron.fronts.service.auth.principal import ANONYMOUS, Caller, TokenScope, acting_as
+from kron.fronts.service.auth.tenancy import ALL_LISTS_AT_ONCE, LISTS_AT_ONCE
+from kron.fronts.service.client import LocalClient
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.settings import Settings
 from kron.stores.postgres.store import MAX_CONNECTIONS, PostgresStore
 from kron.testing.store_contract import SPACE, a_job, stored
 from tests.waiting import until
@@ -21,7 +25,8 @@ async def test_the_slow_lists_of_tenants_leave_connections_to_others(
 ) -> None:
     inner = PostgresStore(postgres_url)
     await stored(inner, a_job("ann/x", launcher='{"kind":"log","user_id":"ann"}'), namespace=SPACE)
-    store = TenantStore(inner)
+    registrar = Registrar(inner, SystemClock())
+    store, client = registrar.store, LocalClient(registrar, Settings())
     names = [f"mallory {number}" for number in range(tenants)]
     ann, *hostile = (Caller(name, frozenset({TokenScope.READ}), (name,)) for name in ("ann", *names))
     with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url, autocommit=True) as watching:
@@ -40,6 +45,8 @@ async def test_the_slow_lists_of_tenants_leave_connections_to_others(
             assert await store.leases(SPACE) == []
             # With every turn of a list taken, this would.
             assert len(await store.find_jobs(SPACE, JobFilter(names=["ann/x"]))) == 1
+        with acting_as(ANONYMOUS):
+            assert (await client.health())["error"] is None
         assert not any(task.done() for task in listing)
         assert len(watching.execute(WAITING).fetchall()) == at_once
         slow.commit()

@@ -17,6 +17,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
+from kron.fronts.service.auth.tenancy import NO_NAME
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.definitions import ApplyRequest, apply_jobs, export_definitions
 from kron.fronts.service.documents import Document, audit_view, time_text
@@ -348,7 +349,8 @@ class LocalClient:
         """Return whether the store is usable, and the worker works or waits for a lease."""
         state, error = await self._worker_status()
         try:
-            await self._registrar.catalog.query.jobs(JobFilter(), limit=1)
+            # A look-up by name, which waits for no list of a tenant.
+            await self._registrar.catalog.query.jobs(JobFilter(names=[NO_NAME]), limit=1)
             error = error or await self._registrar.catalog.query.clock_problem()
         except StoreError as fault:
             state, error = "degraded", str(fault)
