@@ -101,7 +101,10 @@ class DagStore(Protocol):
         """Insert a run and its tasks unless its key exists; return the stored run, and whether it is new."""
 
     async def run(self, run_id: str) -> DagRun | None:
-        """Return a run, or None."""
+        """Return a run without its definition, or None."""
+
+    async def results(self, run_id: str, names: Sequence[str], *, most: int | None = None) -> dict[str, str]:
+        """Return the results of tasks as JSON texts; with `most`, none after that many characters."""
 
     async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
         """Return the states of runs; those that do not exist are left out."""
@@ -110,7 +113,7 @@ class DagStore(Protocol):
         """Return the name and the error of the first failed task of a run, or None."""
 
     async def state(self, run_id: str) -> DagState | None:
-        """Return a run with its tasks, or None."""
+        """Return a run with its tasks, or None; of their results those of branches."""
 
     async def commit(self, change: DagChange) -> bool:
         """Write a change; return False where the run has another revision by now."""
@@ -132,7 +135,7 @@ class DagStore(Protocol):
         before: DagRun | None = None,
         limit: int = 100,
     ) -> list[DagRun]:
-        """Return runs, latest first."""
+        """Return runs without their definitions, latest first."""
 
     async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
         """Return the attempts of a run, or of one of its tasks, by task and number.

@@ -1,9 +1,11 @@
 """The tables of DAG runs, in every database: one set of statements and one logic over a transaction port."""
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from kron.core.dag.definition import MAX_DOCUMENT, DagDefinition
 from kron.core.dag.plan import Busy, claimed, shortened
 from kron.core.dag.record import (
     AttemptOutcome,
@@ -24,7 +26,10 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 # How many queued tasks one claim reads at once, and at most: tasks that wait for a limit may come first.
 PAGE, MAX_PAGES = 200, 50
-MAX_SNAPSHOTS = 256
+# The definitions that are kept, in characters; longer ones are read again.
+MAX_SNAPSHOTS = 4 << 20
+# Tasks of definitions with more characters are read beside the event loop.
+LONG_DEFINITION = 16_384
 # How many names one statement gets.
 MAX_NAMES = 20
 # The end of an output, of at most `:tail` characters.
@@ -87,9 +92,16 @@ def dag_statements(mark: Callable[[str], str]) -> dict[str, str]:
             text = text.replace(f"{{{group}.assignments}}", assignments)
             tails = ", ".join(TAIL if each == "output" else each for each in fields)
             text = text.replace(f"{{{group}.tails}}", tails)
+        states = ", ".join("NULL" if each == "result" else each for each in DagTask._fields)
+        text = text.replace("{dag_task.states}", states)
         text = text.replace("{names}", ", ".join(f":name{number}" for number in range(MAX_NAMES)))
         filled[name] = re.sub(r":(\w+)", lambda match: mark(match.group(1)), text)
     return filled
+
+
+def _run_of(row: Row) -> DagRun:
+    values = dict(zip(_STORED["dag_run"], row, strict=True))
+    return DagRun(**values | {"status": DagRunStatus(values["status"]), "definition": ""})
 
 
 def _task_of(row: Row) -> DagTask:
@@ -150,27 +162,43 @@ class DagTables:
                     await transaction.many("insert_task", map(_values_of, tasks))
                     return run, True
                 known = await transaction.rows("run_by_key", {"run_key": run.run_key})
-            return await self._run_of(transaction, known[0]), False
+            return _run_of(known[0]), False
 
         return await self._database.do(work)
 
-    async def _run_of(self, transaction: Transaction, row: Row) -> DagRun:
-        values = dict(zip(_STORED["dag_run"], row, strict=True))
-        digest = values["digest"]
-        if digest not in self._snapshots:
-            if len(self._snapshots) >= MAX_SNAPSHOTS:
+    async def _defined(self, run: DagRun) -> tuple[DagRun, DagDefinition]:
+        """Return a run with its definition; reading the tasks of a long one takes most of a second."""
+        text = self._snapshots.get(run.digest)
+        if text is None:
+            values = {"digest": run.digest}
+            ((text,),) = await self._database.do(lambda transaction: transaction.rows("snapshot", values))
+            if sum(map(len, self._snapshots.values())) + len(text) > MAX_SNAPSHOTS:
                 self._snapshots.clear()
-            ((self._snapshots[digest],),) = await transaction.rows("snapshot", {"digest": digest})
-        values |= {"status": DagRunStatus(values["status"]), "definition": self._snapshots[digest]}
-        return DagRun(**values)
+            self._snapshots[run.digest] = text
+        run = run._replace(definition=text)
+        is_long = len(text) > LONG_DEFINITION
+        return run, await asyncio.to_thread(lambda: run.tasks) if is_long else run.tasks
 
     async def run(self, run_id: str) -> DagRun | None:
-        """Return a run, or None."""
+        """Return a run without its definition, or None."""
         return await self._database.do(lambda transaction: self._run(transaction, run_id))
 
     async def _run(self, transaction: Transaction, run_id: str) -> DagRun | None:
         rows = await transaction.rows("run", {"run_id": run_id})
-        return await self._run_of(transaction, rows[0]) if rows else None
+        return _run_of(rows[0]) if rows else None
+
+    async def results(self, run_id: str, names: Sequence[str], *, most: int | None = None) -> dict[str, str]:
+        """Return the results of tasks as JSON texts; with `most`, none after that many characters."""
+
+        async def work(transaction: Transaction) -> dict[str, str]:
+            found: dict[str, str] = {}
+            for part in _names_of(names):
+                found.update(await transaction.rows("results", {"run_id": run_id, **part}))
+                if most is not None and sum(map(len, found.values())) > most:
+                    break
+            return found
+
+        return await self._database.do(work) if names else {}
 
     async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
         """Return the states of runs; those that do not exist are left out."""
@@ -188,7 +216,7 @@ class DagTables:
         return (str(rows[0][0]), rows[0][1]) if rows else None
 
     async def state(self, run_id: str) -> DagState | None:
-        """Return a run with its tasks, or None."""
+        """Return a run with its tasks, or None; of their results those of branches."""
 
         async def work(transaction: Transaction) -> DagState | None:
             run = await self._run(transaction, run_id)
@@ -197,7 +225,15 @@ class DagTables:
             rows = await transaction.rows("tasks", {"run_id": run_id})
             return DagState(run, {task.task_id: task for task in map(_task_of, rows)})
 
-        return await self._database.do(work)
+        state = await self._database.do(work)
+        if state is None:
+            return None
+        run, definition = await self._defined(state.run)
+        branches = [name for name, spec in definition.tasks.items() if spec.policy.branch]
+        # Should they be of a later revision, nothing that is decided with them is written.
+        results = await self.results(run_id, branches)
+        chosen = {name: state.tasks[name]._replace(result=text) for name, text in results.items()}
+        return DagState(run, {**state.tasks, **chosen})
 
     async def commit(self, change: DagChange) -> bool:
         """Write a change; return False where the run has another revision by now."""
@@ -223,23 +259,33 @@ class DagTables:
             takes_over = request.takes_over and not request.is_full
             for row in await transaction.rows("expired", values) if takes_over else ():
                 await self._claim(transaction, request, _task_of(row), claims, taken_over=True)
-            if request.latest_lease is not None:
-                await self._shorten_retries(transaction, request.now)
             if len(claims) < request.limit:
                 await self._claim_queued(transaction, request, claims)
             return claims
 
-        return await self._database.do(work, exclusive=True)
+        if request.latest_lease is not None:
+            await self._shorten_retries(request.now)
+        claims = await self._database.do(work, exclusive=True)
+        return [await self._with_task(claim) for claim in claims]
 
-    async def _shorten_retries(self, transaction: Transaction, now: int) -> None:
+    async def _with_task(self, claim: DagClaim) -> DagClaim:
+        """Return a claim with the definition of its task and its input, read once all claims are written."""
+        run, definition = await self._defined(claim.run)
+        spec = definition.tasks[claim.task.task_id]
+        upstream = await self.results(run.run_id, spec.depends_on, most=MAX_DOCUMENT)
+        return claim._replace(run=run, spec=spec, upstream=upstream)
+
+    async def _shorten_retries(self, now: int) -> None:
         """Let retries wait no longer than their delay: the clock was ahead when they were queued."""
-        rows = await transaction.rows("late_retries", {"now": now, "limit": PAGE})
+        values = {"now": now, "limit": PAGE}
+        rows = await self._database.do(lambda transaction: transaction.rows("late_retries", values))
         for task in map(_task_of, rows):
-            run = await self._run(transaction, task.run_id)
+            run = await self.run(task.run_id)
             assert run is not None, "a task has a run"
-            sooner = shortened(run, task, now)
-            if sooner is not None and await _update_run(transaction, run, run.revision):
-                await transaction.count("update_task", _values_of(sooner))
+            run, definition = await self._defined(run)
+            sooner = shortened(definition.tasks[task.task_id], task, now)
+            if sooner is not None:
+                await self.commit(DagChange(run.revision, run, (sooner,)))
 
     async def _claim_queued(
         self, transaction: Transaction, request: DagClaimRequest, claims: list[DagClaim]
@@ -291,9 +337,7 @@ class DagTables:
             await transaction.many("write_attempt", [_values_of(attempt)])
         if busy is not None:
             busy.add(task)
-        needed = run.tasks.tasks[task.task_id].depends_on
-        results = await transaction.rows("results", {"run_id": run.run_id}) if needed else ()
-        claims.append(claim._replace(upstream={name: text for name, text in results if name in needed}))
+        claims.append(claim)
 
     async def renew(self, worker: str, leases: Sequence[DagLease], until: int) -> dict[DagLease, bool]:
         """Extend leases; return those the worker still has, and whether their runs are being cancelled."""
@@ -325,14 +369,14 @@ class DagTables:
         before: DagRun | None = None,
         limit: int = 100,
     ) -> list[DagRun]:
-        """Return runs, latest first."""
+        """Return runs without their definitions, latest first."""
         at, run_id = (FOR_EVER, "") if before is None else (before.created_at, before.run_id)
         values = {
             "dag_id": dag_id, "status": status, "created_at": at, "run_id": run_id, "limit": limit,
         }  # fmt: skip
 
         async def work(transaction: Transaction) -> list[DagRun]:
-            return [await self._run_of(transaction, row) for row in await transaction.rows("runs", values)]
+            return list(map(_run_of, await transaction.rows("runs", values)))
 
         return await self._database.do(work)
 

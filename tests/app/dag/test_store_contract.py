@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from kron.core.dag.contract import DagError
+from kron.core.dag.definition import MAX_DOCUMENT, MAX_RESULT
 from kron.core.dag.plan import TaskEnd, accepted, cancelled, ended
 from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus, DagState
 from kron.dag_ports import DagClaimRequest, DagLease, DagStore
-from kron.stores.dag import PART_OUTPUT, WHOLE_OUTPUT
+from kron.stores.dag import MAX_NAMES, PART_OUTPUT, WHOLE_OUTPUT
 from tests.app.dag.house import DAY, House, node
 
 NOW = 1 << 50
@@ -309,3 +310,29 @@ async def test_the_first_failed_task_of_a_run_is_found_with_its_error(house: Hou
     for each in await claim(house.store):
         await finish(house.store, each, TaskEnd(AttemptOutcome.FAILED, f"{each.task.task_id} is wrong"))
     assert await house.store.failed_task(run_id) == ("a", "a is wrong")
+
+
+async def test_decisions_read_the_results_of_branches_and_no_others(house: House) -> None:
+    await house.put(node("a"), node("choose", branch=True), node("b", "choose"))
+    run_id = await house.start()
+    for each in await claim(house.store):
+        await finish(house.store, each, GOOD._replace(result='["b"]'))
+    tasks = (await state_of(house.store, run_id)).tasks
+    assert [task.result for task in tasks.values()] == [None, '["b"]', None]
+    assert await house.store.results(run_id, ["b", "choose", "a"]) == {"a": '["b"]', "choose": '["b"]'}
+    # Written again without being read, a result stays.
+    await house.orchestrator.clear(run_id, ["choose"])
+    assert await house.store.results(run_id, ["a", "choose"]) == {"a": '["b"]'}
+
+
+async def test_a_claim_reads_the_results_its_task_needs_up_to_the_largest_document(house: House) -> None:
+    names = [f"t{number}" for number in range(45)]
+    await house.put(*map(node, names), node("other"), node("join", *names), parallelism=100)
+    run_id = await house.start()
+    for each in await claim(house.store):
+        assert each.upstream == {}
+        await finish(house.store, each, GOOD._replace(result=f'"{"x" * (MAX_RESULT - 2)}"'))
+    (join,) = await claim(house.store)
+    assert set(join.upstream) < set(names)
+    assert MAX_DOCUMENT < sum(map(len, join.upstream.values())) <= MAX_DOCUMENT + MAX_NAMES * MAX_RESULT
+    assert len(await house.store.results(run_id, names)) == 45

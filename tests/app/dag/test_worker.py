@@ -3,7 +3,9 @@
 import asyncio
 import json
 import sys
+import threading
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -15,8 +17,9 @@ import pytest
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskContext
 from kron.app.dag.worker import STORE_BACKOFF, DagWorker, DagWorkerOptions
+from kron.app.dag.write import write_run
 from kron.clocks.system import SystemClock
-from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus
+from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus, DagState
 from kron.core.errors import StoreError
 from kron.core.time.instant import EPOCH
 from kron.dag_ports import DagClaimRequest, DagStore
@@ -50,7 +53,7 @@ async def test_tasks_run_after_those_they_depend_on_and_get_their_results(house:
     state = await house.state(run_id)
     assert seen == ["extract", "load"]
     assert state.run.status is DagRunStatus.SUCCESS
-    assert state.tasks["load"].result == "6"
+    assert await house.store.results(run_id, ["load", "absent"]) == {"load": "6"}
 
 
 async def test_a_failed_task_is_retried_and_every_attempt_is_recorded(house: House) -> None:
@@ -133,7 +136,7 @@ async def test_processes_write_their_output_and_their_last_line_is_their_result(
     await house.work()
     (attempt,) = await house.store.attempts(run_id)
     assert attempt.output == "hello a\n[7]\n"
-    assert (await house.state(run_id)).tasks["a"].result == "[7]"
+    assert await house.store.results(run_id, ["a"]) == {"a": "[7]"}
 
 
 async def test_a_process_that_fails_has_its_exit_status_as_error(house: House) -> None:
@@ -440,3 +443,65 @@ async def test_leases_and_timeouts_outlive_a_clock_that_was_ahead(house: House) 
     for run_id in (first, second):
         assert set((await house.statuses(run_id)).values()) == {"success"}
     assert [each.attempt for each in await house.store.attempts(first)] == [1, 1]
+
+
+async def test_a_task_whose_results_are_too_large_together_fails_and_says_why(house: House) -> None:
+    names = [f"t{number}" for number in range(20)]
+    await house.put(*(node(name) for name in names), node("join", *names), parallelism=100)
+    run_id = await house.start()
+    await house.work({name: lambda _: "x" * 60_000 for name in names})
+    (attempt,) = await house.store.attempts(run_id, "join")
+    assert attempt.error is not None
+    assert attempt.error.startswith("Its document has more than 1,048,576 characters")
+
+
+async def test_a_result_that_is_referred_to_again_and_again_fills_no_memory(house: House) -> None:
+    references = {"all": [{"$result": "a"}] * 2_000}
+    await house.put(node("a"), node("b", "a", arguments=references))
+    run_id = await house.start()
+    tracemalloc.start()
+    try:
+        await house.work({"a": lambda _: "x" * 60_000})
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    (attempt,) = await house.store.attempts(run_id, "b")
+    assert (attempt.error or "").startswith("Its document has more than 1,048,576 characters")
+
+
+async def test_a_document_has_its_results_as_they_were_returned(house: House) -> None:
+    seen: list[object] = []
+    arguments = {
+        "empty": {},
+        "none": [],
+        "deep": [1, {"x": {"$result": "a"}}, "ü"],
+        "absent": {"$result": "z"},
+    }
+    await house.put(node("a"), node("b", "a", arguments=arguments))
+    await house.start(input={"more": [1, None]})
+    value = {"rows": [1, 2.5, None, "ü\n"], "empty": {}}
+    await house.work({"a": lambda _: value, "b": seen.append})
+    (context,) = seen
+    assert isinstance(context, TaskContext)
+    assert context.upstream == {"a": value}
+    assert context.input == {"more": [1, None]}
+    assert context.arguments == {
+        "empty": {},
+        "none": [],
+        "deep": [1, {"x": value}, "ü"],
+        "absent": None,
+    }
+
+
+@pytest.mark.parametrize(("tasks", "is_beside"), [(3, False), (400, True)])
+async def test_a_decision_about_a_large_run_is_made_beside_the_event_loop(
+    house: House, tasks: int, *, is_beside: bool
+) -> None:
+    await house.put(*(node(f"t{number}") for number in range(tasks)))
+    run_id, deciders = await house.start(), []
+
+    def decide(_: DagState) -> None:
+        deciders.append(threading.get_ident())
+
+    await write_run(house.store, run_id, decide, max_tries=1)
+    assert (deciders[0] != threading.get_ident()) is is_beside

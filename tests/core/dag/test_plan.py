@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.dag.contract import DagError
-from kron.core.dag.definition import read_definition
+from kron.core.dag.definition import definition_of, read_definition
 from kron.core.dag.plan import (
     TaskEnd,
     cancelled,
     claimed,
     cleared,
     ended,
+    ended_together,
     new_tasks,
     retried,
     run_id_of,
@@ -204,3 +205,58 @@ def test_a_move_that_the_table_does_not_have_is_refused() -> None:
         state.run.moved(DagRunStatus.SUCCESS)
     assert set(RUN_MOVES) == set(DagRunStatus)
     assert set(TASK_MOVES) == set(DagTaskStatus)
+
+
+def test_long_definitions_that_are_kept_have_a_bounded_length() -> None:
+    def text(number: int) -> str:
+        nodes = [{"id": f"t{number}", "type": "log", "dependsOn": [], "message": "x" * 500_000}]
+        return json.dumps({"nodes": nodes})
+
+    first = definition_of(text(0), "d")
+    assert definition_of(text(0), "d") is first
+    for number in range(1, 12):
+        definition_of(text(number), "d")
+    assert definition_of(text(0), "d") is not first
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ('["b","c"]', None),
+        ('"b"', None),
+        ("null", None),
+        ('["b","c","b"]', "its result names a task twice; name each once"),
+        ('["b",7]', "its result names 7, which is not a downstream task"),
+        ('[["b"]]', 'its result names ["b"], which is not a downstream task'),
+    ],
+)
+def test_a_branch_names_each_task_after_it_once(result: str, error: str | None) -> None:
+    nodes = [
+        {"id": "a", "type": "python", "function": "f", "branch": True},
+        *({"id": name, "type": "python", "function": "f", "dependsOn": ["a"]} for name in "bc"),
+    ]
+    state = state_of({"nodes": nodes})
+    claim, _ = claimed(DagClaim(state.run, state.tasks["a"]), "w", 0, 1)
+    state = state._replace(run=claim.run, tasks={**state.tasks, "a": claim.task})
+    change = ended(state, claim.task, TaskEnd(GOOD, result=result), 1)
+    assert change is not None
+    assert change.attempts[0].error == error
+
+
+def test_tasks_after_several_that_ended_are_decided_once_for_all() -> None:
+    nodes = [
+        *({"id": name, "type": "python", "function": "f"} for name in "ab"),
+        {"id": "c", "type": "python", "function": "f", "dependsOn": ["a", "b"]},
+    ]
+    state = state_of({"nodes": nodes})
+    claims = [claimed(DagClaim(state.run, state.tasks[name]), "w", 0, 1)[0] for name in "ab"]
+    state = state._replace(
+        run=claims[0].run, tasks={**state.tasks, **{each.task.task_id: each.task for each in claims}}
+    )
+    change = ended_together(state, [(claims[0].task, TaskEnd(GOOD)), (claims[1].task, TaskEnd(BAD))], 1)
+    assert change is not None
+    assert {task.task_id: str(task.status) for task in change.tasks} == {
+        "a": "success",
+        "b": "failed",
+        "c": "upstream_failed",
+    }

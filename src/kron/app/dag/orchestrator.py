@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import NoReturn
 
-from kron.app.dag.write import Decide, write_run
+from kron.app.dag.write import Decide, beside, write_run
 from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.contract import DagError, StartRunResult, parse_logical_date
 from kron.core.dag.definition import (
     MAX_CACHED,
     MAX_RESULT,
+    MAX_TEXT,
     DagDefinition,
     definition_of,
     read_definition,
@@ -21,6 +21,7 @@ from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of
 from kron.core.dag.record import DagRun, DagRunStatus, DagState
 from kron.core.errors import Problem, quoted
 from kron.core.fields import text_fault
+from kron.core.plan.compiled import cached_by_text
 from kron.core.time.instant import EPOCH, MILLISECOND, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
@@ -114,7 +115,8 @@ class RunOrchestrator:
         return self._keep(record)
 
     def _keep(self, record: WorkflowRecord) -> WorkflowRecord:
-        if len(self._published) >= MAX_CACHED:
+        kept = sum(len(each.dag) for each in self._published.values())
+        if len(self._published) >= MAX_CACHED or kept + len(record.dag) > MAX_TEXT:
             self._published.clear()
         self._published[record.workflow_id, record.version] = record
         return record
@@ -136,11 +138,12 @@ class RunOrchestrator:
         text = _input_text(input)
         _check_words(trigger, rerun_key)
         record = await self.definition(dag_id, version)
-        definition = checked_definition(dag_id, record.dag)
+        definition = await beside(len(record.dag), checked_definition, record.dag, dag_id)
         await self._check_pools(definition)
         run, now = _new_run(record, definition, self._now(), at, trigger, rerun_key, text), self._now()
         await self._check_open(run, len(definition.tasks))
-        stored, created = await self.store.start(run, new_tasks(run, now))
+        tasks = await beside(len(record.dag), new_tasks, run, now)
+        stored, created = await self.store.start(run, tasks)
         if created:
             self.on_change()
         return run_receipt(stored, created=created)
@@ -245,10 +248,10 @@ def run_receipt(run: DagRun, *, created: bool) -> StartRunResult:
     )
 
 
-@lru_cache(maxsize=MAX_CACHED)
-def checked_definition(dag_id: str, text: str) -> DagDefinition:
+@cached_by_text(MAX_CACHED, MAX_TEXT)
+def checked_definition(text: str, dag_id: str) -> DagDefinition:
     """Return a stored definition whose tasks all have valid executors, or raise DagError."""
-    return _checked(dag_id, definition_of(dag_id, text), settings_of)
+    return _checked(dag_id, definition_of(text, dag_id), settings_of)
 
 
 def checked_document(dag_id: str, document: object) -> DagDefinition:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, TextIO, TypeAlias
 
 import kron
+from kron.core.dag.definition import MAX_DOCUMENT
+from kron.core.errors import InputError
 from kron.core.plan.report import Launch
 from kron.core.time.instant import EPOCH
 
@@ -50,15 +52,67 @@ TaskFunction: TypeAlias = Callable[[TaskContext], object]
 _OUTPUT: ContextVar[io.StringIO | None] = ContextVar("kron task output", default=None)
 
 
-def resolved(value: object, upstream: Mapping[str, Any]) -> object:
-    """Return an argument with the results it refers to: `{"$result": "extract"}` is that task's result."""
+class DocumentTooLargeError(InputError):
+    """What a task gets is too large."""
+
+    code = "document_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"Its document has more than {MAX_DOCUMENT:,} characters: the input of the run, its arguments, "
+            "and the results of the tasks it depends on; pass the names of large data instead of the data"
+        )
+
+
+def document_of(
+    run_input: str, arguments: object, upstream: Mapping[str, str], meta: Mapping[str, object]
+) -> str:
+    """Return the document of a task as JSON text, or raise DocumentTooLargeError.
+
+    Results are inserted as texts and never read: some lists take fifty times their length in memory.
+    """
+    return "".join(_within(MAX_DOCUMENT, _document_parts(run_input, arguments, upstream, meta)))
+
+
+def _document_parts(
+    run_input: str, arguments: object, upstream: Mapping[str, str], meta: Mapping[str, object]
+) -> Iterator[str]:
+    yield f'{{"input":{run_input},"arguments":'
+    yield from _resolved(arguments, upstream)
+    yield ',"upstream":{'
+    for number, (name, text) in enumerate(upstream.items()):
+        yield f"{',' if number else ''}{json.dumps(name)}:"
+        yield text
+    yield f'}},"meta":{json.dumps(meta)}}}'
+
+
+def _within(most: int, parts: Iterable[str]) -> Iterator[str]:
+    """Yield texts of a bounded length in all: one result may be referred to any number of times."""
+    length = 0
+    for part in parts:
+        length += len(part)
+        if length > most:
+            raise DocumentTooLargeError
+        yield part
+
+
+def _resolved(value: object, upstream: Mapping[str, str]) -> Iterator[str]:
+    """Yield an argument with the results it refers to: `{"$result": "extract"}` is that task's result."""
     if isinstance(value, Mapping):
         if set(value) == {RESULT}:
-            return upstream.get(str(value[RESULT]))
-        return {name: resolved(each, upstream) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [resolved(each, upstream) for each in value]
-    return value
+            yield upstream.get(str(value[RESULT]), "null")
+            return
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{json.dumps(name)}:"
+            yield from _resolved(each, upstream)
+        yield "}" if value else "{}"
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield "," if number else "["
+            yield from _resolved(each, upstream)
+        yield "]" if value else "[]"
+    else:
+        yield json.dumps(value)
 
 
 def context_of(launch: Launch) -> TaskContext:

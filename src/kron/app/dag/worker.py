@@ -21,8 +21,8 @@ from kron.app.dag.task_call import (
     TaskFunction,
     call_task,
     context_of,
+    document_of,
     printing_to_tasks,
-    resolved,
 )
 from kron.app.dag.write import Decide, write_run
 from kron.app.launchers import build_launcher, settings_of
@@ -101,7 +101,8 @@ class TaskExecution:
     @property
     def spec(self) -> TaskSpec:
         """Return the definition of the task."""
-        return self.claim.run.tasks.tasks[self.claim.task.task_id]
+        assert self.claim.spec is not None, "a store returns it with the claim"
+        return self.claim.spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +339,8 @@ class DagWorker:
         return now + self._lease_ms + LOOKAHEAD_MS if is_due else None
 
     async def _start(self, claim: DagClaim, now: int) -> None:
-        spec = claim.run.tasks.tasks[claim.task.task_id]
+        spec = claim.spec
+        assert spec is not None, "a store returns it with the claim"
         # The owner of the run, whatever the task says: its secrets and its signature are the owner's.
         document: dict[str, object] = {**spec.launcher, "user_id": claim.run.user_id}
         if document["kind"] == ProcessSettings.kind:
@@ -350,6 +352,7 @@ class DagWorker:
         settings = settings_of(self._options.vault.open(json.dumps(document), identity))
         launcher = self._launcher_of(settings)
         launch = launch_of(claim, launcher_text_of(settings), settings.launcher_kind)
+        launch = launch._replace(payload=payload_of(claim, launch.run.key))
         lease = DagLease(claim.task.run_id, claim.task.task_id, claim.task.attempt)
         launch = launch._replace(lease_status=partial(self._lease_status, lease))
         timeout, started = spec.policy.timeout, claim.task.started_at or now
@@ -511,16 +514,21 @@ def _last_line(output: str | None) -> tuple[str | None, str | None]:
 
 
 def launch_of(claim: DagClaim, launcher: str, kind: str) -> Launch:
-    """Return an attempt as a launch, with a job and a run that are not stored."""
+    """Return an attempt as a launch without a payload, with a job and a run that are not stored."""
     run, task = claim.run, claim.task
-    spec = run.tasks.tasks[task.task_id]
     name, nominal, now = f"{run.dag_id}/{task.task_id}", run.logical_date // 1000, task.started_at or 0
     job = JobRecord(name, "{}", launcher, kind, 1, now, now, 1, nominal, None, None)
     record = RunRecord(
         execution_key(run, task), name, nominal, now, RunStatus.STARTED, Reason.DUE, now, 1,
         is_open=1, attempt=task.attempt, token=task.attempt, started_at=now, acked=task.accepted,
     )  # fmt: skip
-    upstream = {each: json.loads(text) for each, text in claim.upstream.items()}
+    return Launch(job, record, interval=DataInterval(nominal, nominal))
+
+
+def payload_of(claim: DagClaim, key: str) -> Payload:
+    """Return what the executor of an attempt gets, or raise DocumentTooLargeError."""
+    run, task, spec = claim.run, claim.task, claim.spec
+    assert spec is not None, "a store returns it with the claim"
     facts = {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -530,13 +538,6 @@ def launch_of(claim: DagClaim, launcher: str, kind: str) -> Launch:
     }
     meta = {
         **facts, "workflow_id": run.dag_id, "version": run.version, "attempt": task.attempt,
-        "logical_ms": run.logical_date, "idempotency_key": record.key, "run_key": run.run_key,
+        "logical_ms": run.logical_date, "idempotency_key": key, "run_key": run.run_key,
     }  # fmt: skip
-    document = {
-        "input": json.loads(run.input),
-        "arguments": resolved(spec.arguments, upstream),
-        "upstream": upstream,
-        "meta": meta,
-    }
-    interval = DataInterval(nominal, nominal)
-    return Launch(job, record, payload=Payload(json.dumps(document), facts), interval=interval)
+    return Payload(document_of(run.input, spec.arguments, claim.upstream, meta), facts)

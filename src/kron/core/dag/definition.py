@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
 from typing import ClassVar
 
 from kron.core.choice import Choice
 from kron.core.dag.contract import DagError
 from kron.core.errors import Problem
 from kron.core.fields import FieldReader, FieldTable, parse_text, row, table_of
+from kron.core.plan.compiled import cached_by_text
 from kron.core.time.instant import MILLISECOND
 from kron.core.value_types import DURATION, FLAG, NAME_TEXT, choice, names_of, nullable, whole_number
 from kron.core.workflow import InvalidWorkflowError, read_workflow
@@ -18,8 +18,11 @@ from kron.core.workflow import InvalidWorkflowError, read_workflow
 MAX_RETRIES, MAX_TASKS = 1_000, 100_000
 # The largest result of a task, and the largest input of a run, as JSON text.
 MAX_RESULT = 65_536
-# How many definitions are kept read; a published version never changes.
-MAX_CACHED = 256
+# The largest document of a task, in characters: its input, its arguments, and the results it needs.
+MAX_DOCUMENT = 1 << 20
+# How many definitions are kept read, and of long ones how many characters, which take ten times the memory; a
+# published version never changes.
+MAX_CACHED, MAX_TEXT = 256, 4 << 20
 # Fields of a node that every type of task has; all others belong to its executor.
 NODE = frozenset({"id", "type", "dependsOn"})
 PYTHON, FUNCTION, ARGUMENTS = "python", "function", "arguments"
@@ -132,8 +135,8 @@ class DagDefinition:
         return frozenset(task.policy.pool for task in self.tasks.values() if task.policy.pool is not None)
 
 
-@lru_cache(maxsize=MAX_CACHED)
-def definition_of(dag_id: str, text: str) -> DagDefinition:
+@cached_by_text(MAX_CACHED, MAX_TEXT)
+def definition_of(text: str, dag_id: str) -> DagDefinition:
     """Return the definition in a stored DAG, or raise DagError with every problem and its path."""
     return read_definition(dag_id, json.loads(text))
 

@@ -22,12 +22,15 @@ from kron.core.dag.record import (
     DagTask,
     DagTaskStatus,
 )
+from kron.core.plan.compiled import cached_by_text
 from kron.core.time.instant import instant_text
 
 WAITING, QUEUED, RUNNING = DagTaskStatus.WAITING, DagTaskStatus.QUEUED, DagTaskStatus.RUNNING
 FAILURES = frozenset({DagTaskStatus.FAILED, DagTaskStatus.UPSTREAM_FAILED})
 # What a retry of a run opens again.
 UNFINISHED = FAILURES | {DagTaskStatus.CANCELLED}
+# How many choices of branches are kept read.
+MAX_BRANCHES = 1_024
 Tasks = dict[str, DagTask]
 
 
@@ -102,7 +105,13 @@ def _excludes(definition: DagDefinition, task: DagTask, dependant: str) -> bool:
     """Return whether a task is a branch that ended and did not choose a dependant."""
     if task.status is not DagTaskStatus.SUCCESS or not definition.tasks[task.task_id].policy.branch:
         return False
-    return dependant not in _branches_in(task.result)
+    return dependant not in _chosen_in(task.result)
+
+
+@cached_by_text(MAX_BRANCHES)
+def _chosen_in(result: str | None) -> frozenset[object]:
+    """Return which tasks a branch chose; each of those after it asks."""
+    return frozenset(_branches_in(result))
 
 
 def _branches_in(result: str | None) -> list[object]:
@@ -207,6 +216,8 @@ def ended_together(state: DagState, ends: Sequence[tuple[DagTask, TaskEnd]], now
     """Return one write of the ends of several attempts of a run, without the stale ones; None if all are."""
     definition, tasks = state.run.tasks, dict(state.tasks)
     attempts: list[DagAttempt] = []
+    # The tasks after those that ended, each decided once.
+    after: dict[str, None] = {}
     for claim, given in ends:
         task = tasks[claim.task_id]
         assert claim.worker is not None, "a claimed task has a worker"
@@ -223,7 +234,8 @@ def ended_together(state: DagState, ends: Sequence[tuple[DagTask, TaskEnd]], now
         )  # fmt: skip
         tasks[task.task_id] = _after(state.run, task, spec, end, now)
         if tasks[task.task_id].status in TASK_ENDS:
-            _advance(definition, tasks, definition.dependants[task.task_id], now)
+            after.update(dict.fromkeys(definition.dependants[task.task_id]))
+    _advance(definition, tasks, after, now)
     return _change(state, tasks, now, tuple(attempts)) if attempts else None
 
 
@@ -234,15 +246,20 @@ def _checked(definition: DagDefinition, spec: TaskSpec, end: TaskEnd) -> TaskEnd
     if len(end.result or "") > MAX_RESULT:
         error = f"its result has {len(end.result or '')} characters as JSON; at most {MAX_RESULT} are allowed"
         return end._replace(outcome=AttemptOutcome.FAILED, error=error, result=None)
-    wrong = [
-        name
-        for name in (_branches_in(end.result) if spec.policy.branch else ())
-        if not isinstance(name, str) or name not in definition.dependants[spec.task_id]
-    ]
+    return _checked_branch(definition, spec, end) if spec.policy.branch else end
+
+
+def _checked_branch(definition: DagDefinition, spec: TaskSpec, end: TaskEnd) -> TaskEnd:
+    """Return the end of a branch, or a failure where it names no task after it, or one twice."""
+    names, known = _branches_in(end.result), frozenset(definition.dependants[spec.task_id])
+    wrong = [name for name in names if not isinstance(name, str) or name not in known]
     if wrong:
         error = f"its result names {json.dumps(wrong[0])[:100]}, which is not a downstream task"
-        return end._replace(outcome=AttemptOutcome.FAILED, error=error, result=None)
-    return end
+    elif len(set(map(str, names))) < len(names):
+        error = "its result names a task twice; name each once"
+    else:
+        return end
+    return end._replace(outcome=AttemptOutcome.FAILED, error=error, result=None)
 
 
 def _after(run: DagRun, task: DagTask, spec: TaskSpec, end: TaskEnd, now: int) -> DagTask:
@@ -258,9 +275,9 @@ def _after(run: DagRun, task: DagTask, spec: TaskSpec, end: TaskEnd, now: int) -
     return free.moved(DagTaskStatus.FAILED)._replace(ended_at=now)
 
 
-def shortened(run: DagRun, task: DagTask, now: int) -> DagTask | None:
+def shortened(spec: TaskSpec, task: DagTask, now: int) -> DagTask | None:
     """Return a task whose retry waits longer than its delay, with the whole delay from now on, or None."""
-    delay_ms = run.tasks.tasks[task.task_id].policy.delay_ms(task.attempt - task.base)
+    delay_ms = spec.policy.delay_ms(task.attempt - task.base)
     if task.due_at is None or task.due_at <= now + delay_ms:
         return None
     return task._replace(due_at=now + delay_ms)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kron.core.choice import Choice
 from kron.core.dag.contract import DagError
-from kron.core.dag.definition import DagDefinition, definition_of
+from kron.core.dag.definition import DagDefinition, TaskSpec, definition_of
 
 
 class DagRunStatus(Choice):
@@ -62,7 +62,10 @@ TASK_MOVES: Mapping[DagTaskStatus, frozenset[DagTaskStatus]] = {
 
 
 class DagRun(NamedTuple):
-    """One run: its key, its snapshots, and its state; `revision` grows with every write to it."""
+    """One run: its key, its snapshots, and its state; `revision` grows with every write to it.
+
+    The definition is empty where a store returns a run alone.
+    """
 
     run_id: str
     run_key: str
@@ -93,7 +96,7 @@ class DagRun(NamedTuple):
     @property
     def tasks(self) -> DagDefinition:
         """Return the definition that the run was started with."""
-        return definition_of(self.dag_id, self.definition)
+        return definition_of(self.definition, self.dag_id)
 
 
 class DagTask(NamedTuple):
@@ -160,13 +163,15 @@ class DagChange(NamedTuple):
 class DagClaim(NamedTuple):
     """A task that a worker may execute now, with the results of the tasks it depends on, as JSON texts.
 
-    A taken over one was executed by a worker whose lease expired.
+    A taken over one was executed by a worker whose lease expired. `spec` is the definition of the task. Of
+    results with more characters than a document may have, `upstream` has a part that is too large by itself.
     """
 
     run: DagRun
     task: DagTask
     taken_over: bool = False
     upstream: Mapping[str, str] = {}
+    spec: TaskSpec | None = None
 
 
 class DagSummary(NamedTuple):

@@ -310,7 +310,7 @@ class DagPages:
         dags = self.dags
         record = await dags.orchestrator.definition(dag_id)
         compute = self._registrar.compute_pool.run
-        definition = await compute(definition_of, dag_id, record.dag)
+        definition = await compute(definition_of, record.dag, dag_id)
         columns = max(1, min(COLUMNS, MAX_CELLS // len(definition.tasks)))
         runs = await dags.page(dag_id, None, cursor, columns)
         states = [await dags.orchestrator.state(run.run_id) for run in runs]

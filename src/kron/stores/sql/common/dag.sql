@@ -47,7 +47,8 @@ WHERE (CAST(:dag_id AS TEXT) IS NULL OR dag_id = :dag_id)
 ORDER BY created_at DESC, run_id DESC LIMIT :limit
 
 -- name: tasks
-SELECT {dag_task.columns} FROM dag_tasks WHERE run_id = :run_id ORDER BY position
+-- Without results, which are long and of which decisions need those of branches alone.
+SELECT {dag_task.states} FROM dag_tasks WHERE run_id = :run_id ORDER BY position
 
 -- name: attempts
 SELECT {dag_attempt.tails} FROM dag_attempts
@@ -92,7 +93,7 @@ UPDATE dag_tasks SET lease_until = :lease_until
 WHERE run_id = :run_id AND task_id = :task_id AND attempt = :attempt AND worker = :worker AND status = 'running'
 
 -- name: results
-SELECT task_id, result FROM dag_tasks WHERE run_id = :run_id AND result IS NOT NULL
+SELECT task_id, result FROM dag_tasks WHERE run_id = :run_id AND task_id IN ({names}) AND result IS NOT NULL
 
 -- name: is_cancelled
 SELECT cancel FROM dag_runs WHERE run_id = :run_id
