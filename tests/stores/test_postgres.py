@@ -13,7 +13,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from kron.core.errors import InvalidOptionError, OwnedError, StoreError
+from kron.core.errors import InvalidOptionError, OwnedError, StoreError, StoreUnavailableError
 from kron.core.plan.incident import STOPPED, sentence_of
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import RunStatus
@@ -578,6 +578,28 @@ async def test_existing_tables_are_migrated_on_request_only(postgres_url: str) -
         await newer.prepare()
     assert [step.name for step in await newer.forward()] == ["more"]
     await newer.prepare()
+
+
+async def test_a_migration_that_waits_for_a_long_transaction_keeps_nobody_from_the_tables(
+    open_store: Open, postgres_url: str
+) -> None:
+    store = open_store()
+    await stored(store, a_job())
+    steps = steps_of("postgres")
+    steps.append(Migration(len(steps) + 1, "more", "ALTER TABLE schedules ADD COLUMN more text"))
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'schedules'::regclass AND NOT granted"
+    with psycopg.connect(postgres_url) as long, psycopg.connect(postgres_url, autocommit=True) as watching:
+        # As a backup does.
+        long.execute("SELECT FROM schedules")
+        with pytest.raises(StoreUnavailableError, match="in use by a transaction that does not end"):
+            await PostgresSchema(postgres_url, steps, lock_tries=1).forward()
+        migration = asyncio.create_task(PostgresSchema(postgres_url, steps).forward())
+        await until(lambda: watching.execute(waiting).fetchall())
+        # Behind the migration this would wait until the other transaction ends.
+        assert len(await store.cases(SPACE)) == 1
+        assert not migration.done()
+        long.commit()
+        assert [step.name for step in await migration] == ["more"]
 
 
 async def test_a_worker_keeps_working_while_the_tables_are_one_step_ahead(

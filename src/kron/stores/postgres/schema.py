@@ -1,5 +1,6 @@
 """The address of a PostgreSQL database, and the migrations of its tables."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, Error, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import LockNotAvailable
 
 from kron.core.errors import InvalidOptionError, StoreError, StoreUnavailableError
 from kron.core.redaction import HIDDEN
@@ -25,6 +27,11 @@ CONNECTION: dict[str, str | int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+
+# A migration that waits for a table keeps everybody else from it: it waits for a long transaction no longer
+# than this, and tries again.
+_LOCK_WAIT = "SET LOCAL lock_timeout = '500ms'"
+LOCK_TRIES, BETWEEN_TRIES_S = 20, 1.0
 
 _HAS_LIST = "SELECT to_regclass('kron_migrations') IS NOT NULL"
 _MAKE_LIST = """CREATE TABLE IF NOT EXISTS kron_migrations (number integer PRIMARY KEY, name text NOT NULL,
@@ -71,8 +78,11 @@ def address_of(url: str) -> Address:
 class PostgresSchema:
     """The tables of a PostgreSQL database."""
 
-    def __init__(self, url: str, steps: Sequence[Migration] | None = None) -> None:
+    def __init__(
+        self, url: str, steps: Sequence[Migration] | None = None, *, lock_tries: int = LOCK_TRIES
+    ) -> None:
         self._address = address_of(url)
+        self._lock_tries = lock_tries
         self.steps = steps_of("postgres") if steps is None else steps
 
     async def applied(self) -> list[Applied]:
@@ -103,13 +113,32 @@ class PostgresSchema:
     async def _forward(self, connection: Connection, *, ahead: int) -> list[Migration]:
         # Locked before the transaction starts: its snapshot would not show a table created while it waited.
         await connection.execute(_LOCK_LIST.encode())
-        async with connection.transaction():
-            missing = pending(self.steps, await _read_applied(connection), ahead=ahead)
-            await connection.execute(_MAKE_LIST)
-            for step in missing:
-                await connection.execute(step.text.encode())
-                await connection.execute(_NOTE_STEP, (step.number, step.name, step.checksum))
+        missing = await self._apply(connection, ahead=ahead)
+        for _ in range(self._lock_tries - 1):
+            if missing is not None:
+                break
+            await asyncio.sleep(BETWEEN_TRIES_S)
+            missing = await self._apply(connection, ahead=ahead)
         await connection.execute(_UNLOCK_LIST.encode())
+        if missing is None:
+            raise StoreUnavailableError(
+                "The tables are in use by a transaction that does not end, such as a backup; "
+                "pg_stat_activity shows it. Nothing was migrated: run kron migrate again when it has ended"
+            )
+        return missing
+
+    async def _apply(self, connection: Connection, *, ahead: int) -> list[Migration] | None:
+        """Apply the missing migrations in one transaction; None if another one keeps a table for too long."""
+        try:
+            async with connection.transaction():
+                await connection.execute(_LOCK_WAIT.encode())
+                missing = pending(self.steps, await _read_applied(connection), ahead=ahead)
+                await connection.execute(_MAKE_LIST)
+                for step in missing:
+                    await connection.execute(step.text.encode())
+                    await connection.execute(_NOTE_STEP, (step.number, step.name, step.checksum))
+        except LockNotAvailable:
+            return None
         return missing
 
     @asynccontextmanager
