@@ -119,7 +119,7 @@ async def test_postgres_reads_the_audit_entries_of_a_user_and_none_of_others(
             SELECT '{SPACE}', i, 'ann', 'update', 'a/quiet', 'ann' FROM generate_series(1, 10) AS i"""
         )
         connection.execute("VACUUM ANALYZE schedule_audit")
-        connection.execute(SESSION.format(frozen_ms=0).encode())
+        connection.execute(SESSION.format(limits="").encode())
         wanted = AuditFilter(identity=schedule, users=["ann"], who=who)
         values = {**wanted._asdict(), "namespace": SPACE, "at": 1 << 62, "listed": 0, "limit": 100}
         statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {audit_statement(statements('postgres'), wanted)}"
@@ -213,7 +213,7 @@ async def test_postgres_updates_runs_by_their_key_before_it_has_statistics(postg
     await store.acquire(SPACE, "a")
     await stored(store, a_job("x"), namespace=SPACE)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(SESSION.format(limits=""))
         connection.execute(
             f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
             SELECT '{SPACE}', 0, lpad(i::text, 64, '0'), {RUN} FROM generate_series(0, 4999) AS i"""
@@ -258,7 +258,7 @@ async def test_postgres_closes_incidents_without_reading_those_of_other_schedule
     values: dict[str, object] = dict(arrays(IncidentRecord._fields, closed, GROUPS["incident"]))
     values["namespace"] = SPACE
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(SESSION.format(limits=""))
         close = f"EXPLAIN {statements('postgres')['close_incidents']}"
         plan = "\n".join(row[0] for row in connection.execute(close.encode(), values))
     read = re.findall(r"using (\w+) on incidents.*\n\s*Index Cond: (.*)", plan)
@@ -274,7 +274,7 @@ async def test_postgres_reads_the_incidents_of_a_schedule_without_those_of_other
 ) -> None:
     store = await all_paused(postgres_url, [f"job {number}" for number in range(900)], analyzed=analyzed)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(SESSION.format(limits=""))
         values = {"namespace": SPACE, "name": "job 7", "since": 0, "until": 9, "limit": 200}
         read = f"EXPLAIN (ANALYZE, TIMING off) {statements('postgres')['incidents']}"
         plan = "\n".join(row[0] for row in connection.execute(read.encode(), values))
@@ -291,7 +291,7 @@ async def test_postgres_looks_up_the_schedules_of_what_is_due_before_it_has_stat
     await store.acquire(SPACE, "a")
     await stored(store, *(a_job(f"job {number}") for number in range(900)), namespace=SPACE)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(SESSION.format(limits=""))
         values = {"namespace": SPACE, "until": 10**15, "limit": 9, "shards": [1], "tenants": ["mallory"]}
         due = f"EXPLAIN {statements('postgres')['due_besides']}"
         plan = "\n".join(row[0] for row in connection.execute(due.encode(), values))
@@ -329,7 +329,7 @@ def plan_of(url: str, statement: str, wanted: JobFilter, first: str = "") -> str
     span = RunSpan(middle, end, (end - middle) // 100, end)
     values = {**wanted._asdict(), **span_values(span), "users": list(wanted.users or ()), "namespace": SPACE}
     with psycopg.connect(url) as connection:
-        connection.execute(SESSION.format(frozen_ms=0).encode())
+        connection.execute(SESSION.format(limits="").encode())
         if first:
             connection.execute(first.encode())
         return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {statement}".encode(), values))

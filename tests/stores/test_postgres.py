@@ -21,9 +21,11 @@ from kron.core.plan.step import Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.migration import Migration, steps_of
 from kron.stores.postgres.connection import CHECK_AFTER_S, rows_of
+from kron.stores.postgres.dag import PostgresDatabase
 from kron.stores.postgres.schema import PostgresSchema, address_of
 from kron.stores.postgres.store import SQL, PostgresStore
 from kron.stores.postgres.watch import PostgresWatch
+from kron.stores.postgres.workflow import PostgresWorkflows
 from kron.testing.contract.history import a_notice
 from kron.testing.store_contract import (
     CLEAN,
@@ -629,14 +631,18 @@ async def test_a_connection_that_is_cut_while_a_write_is_taken_back_is_an_error_
     assert await store.cases(SPACE) == []
 
 
+@pytest.mark.parametrize("kind", ["engine", "workflows", "DAG runs"])
 async def test_no_statement_takes_longer_than_a_minute_and_none_waits_long_for_a_lock(
-    store: PostgresStore,
+    postgres_url: str, kind: str
 ) -> None:
-    await store.cases(SPACE)
+    """A worker that freezes while it claims tasks of DAGs would keep all others from theirs."""
+    opened = {"engine": PostgresStore, "workflows": PostgresWorkflows, "DAG runs": PostgresDatabase}
+    store = opened[kind](postgres_url)
     found = {}
-    async with store._reading() as connection:
+    async with store._reading() if isinstance(store, PostgresStore) else store._connection() as connection:
         for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
             ((found[name],),) = await rows_of(connection, f"SHOW {name}", {})
+    await store.close()
     assert found == {
         "statement_timeout": "1min",
         "lock_timeout": "10s",

@@ -19,8 +19,11 @@ SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_material = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_custom_plan;
 SET random_page_cost = 0; SET seq_page_cost = 0; SET max_parallel_workers_per_gather = 0;
-SET lock_timeout = '10s'; SET statement_timeout = '60s';
-SET idle_in_transaction_session_timeout = {frozen_ms}
+{limits}
+"""
+# What every connection has.
+LIMITS = """
+SET lock_timeout = '10s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = {frozen_ms}
 """
 # A worker that freezes inside a transaction must not block a takeover: its locks end with its lease, and at
 # most after this time. A worker that is merely slow is not affected.
@@ -38,7 +41,7 @@ class PostgresPool:
         self.address = address_of(url)
         self._schema = PostgresSchema(url)
         self._sizes = min_size, max_size
-        self._configure = configure
+        self._configure = configure or _limit
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._used_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
@@ -94,12 +97,17 @@ def _has_input(connection: Connection) -> bool:
 
 def configuring(ttl_ms: int) -> Callable[[Connection], Awaitable[None]]:
     """Return a function that configures the sessions of a store with this lease TTL."""
-    text = SESSION.format(frozen_ms=max(1, min(ttl_ms, MAX_FROZEN_MS)))
+    text = SESSION.format(limits=LIMITS.format(frozen_ms=max(1, min(ttl_ms, MAX_FROZEN_MS))))
 
     async def configure(connection: Connection) -> None:
         await connection.execute(text.encode())
 
     return configure
+
+
+async def _limit(connection: Connection) -> None:
+    """Configure a session whose statements the planner may run as it likes."""
+    await connection.execute(LIMITS.format(frozen_ms=MAX_FROZEN_MS).encode())
 
 
 async def rows_of(connection: Connection, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
