@@ -197,9 +197,9 @@ PROTECTIONS = (
     ),
     Protection(
         "the API is described beside the event loop",
-        f"{SERVICE}/serve.py",
-        "await asyncio.to_thread(app.openapi)",
-        "pass",
+        f"{SERVICE}/api/description.py",
+        "await asyncio.to_thread(self._app.openapi)",
+        "self._app.openapi()",
         "tests/service/test_loop.py::test_the_first_to_read_the_description_of_the_api_does_not_wait_for_it",
     ),
     Protection(

@@ -101,9 +101,11 @@ def test_the_first_to_read_the_description_of_the_api_does_not_wait_for_it(tmp_p
     notes = tmp_path / "stretches"
     settings = {"STRETCHES": str(notes), "KRON_TICK_MS": "5000", "KRON_LOG_LEVEL": "debug"}
     with serving(tmp_path, program=PROGRAM, **settings) as (client, server):
-        server.logged("the description of the API is ready")
+        client.get("/healthz")
         stretches = Stretches(notes)
         stretches.longest_s(server.pid)
+        assert client.get("/openapi.json").status_code == 200
+        server.logged("the description of the API is ready")
         assert client.get("/docs").status_code == 200
         client.get("/healthz")
         assert stretches.longest_s(server.pid) < MAX_STRETCH_S

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime
 from itertools import islice
 from math import isfinite
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from kron.core.errors import InputError, InvalidOptionError, Problem, cut
 from kron.core.time.instant import EpochSeconds, seconds_of
@@ -18,6 +18,8 @@ Schema: TypeAlias = dict[str, object]
 Parsers: TypeAlias = Mapping[str, Callable[[object], object]]
 Value = TypeVar("Value")
 
+# The types of an object in a document. Nearly all are a `dict`, which is found out much sooner.
+OBJECTS = (dict, Mapping)
 # How many unknown fields of an object are named.
 MAX_UNKNOWN = 20
 # How many texts of a document that cannot be stored are named.
@@ -52,6 +54,13 @@ WORDS_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 }
 
 
+class Renames(Protocol):
+    """The words that a document uses for some paths."""
+
+    def get(self, path: str, default: str, /) -> str:
+        """Return the word for a path, or the default."""
+
+
 class FieldReader:
     """One object of a definition, read field by field; problems are collected, not raised.
 
@@ -68,7 +77,7 @@ class FieldReader:
         problems: list[Problem],
         *,
         known: Collection[str],
-        renamed: Mapping[str, str] = NOT_RENAMED,
+        renamed: Renames = NOT_RENAMED,
         hides_unknown: bool = False,
     ) -> None:
         self._path = path
@@ -76,7 +85,7 @@ class FieldReader:
         self._renamed = renamed
         self.problems = problems
         self.values: Mapping[object, object] = {}
-        if not isinstance(value, Mapping):
+        if not isinstance(value, OBJECTS):
             shown = None if hides_unknown else value
             self.problem("", shown, f"must be an object with {', '.join(known)}")
             return
@@ -96,7 +105,7 @@ class FieldReader:
 
     def path_of(self, name: str) -> str:
         """Return the path of a field, e.g. ``policy.deadline``."""
-        path = ".".join(filter(None, (self._path, name))) or "job"
+        path = f"{self._path}.{name}" if self._path and name else self._path or name or "job"
         return self._renamed.get(path, path)
 
     def problem(self, name: str, value: object, reason: str) -> None:
@@ -166,6 +175,13 @@ def text_fault(text: str) -> str | None:
     except UnicodeEncodeError:
         return "must be valid Unicode"
     return None
+
+
+def string_fault(value: object) -> str | None:
+    """Return why a value is not a text that can be stored and sent everywhere, or None."""
+    if not isinstance(value, str):
+        return f"must be a string, got {type(value).__name__}"
+    return text_fault(value)
 
 
 def parse_text(value: object) -> str:
@@ -297,7 +313,7 @@ MAX_NAME = 500
 def identity_fault(value: object) -> str | None:
     """Return why a value is not a valid identity, or None."""
     if not isinstance(value, str):
-        return f"must be a string, got {type(value).__name__}"
+        return string_fault(value)
     if not value.strip():
         return "must not be empty"
     if not LINE_BREAKS.isdisjoint(value):
@@ -381,15 +397,13 @@ class FieldTable:
 
     rows: tuple[FieldSpec, ...]
     required: tuple[str, ...] = ()
-    # Every word a document may use, with its row and its place; and for each row what writing it takes.
+    # Every word a document may use, in order, with its row; and for each row what writing it takes.
     words: Mapping[str, FieldSpec] = field(init=False)
-    _places: Mapping[str, int] = field(init=False)
     _writers: tuple[tuple[str, str, Callable[[object], object], bool, object], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare reading and writing, which every definition goes through."""
         object.__setattr__(self, "words", {word: row for row in self.rows for word in row.words})
-        object.__setattr__(self, "_places", {word: place for place, word in enumerate(self.words)})
         writers = [(row.name, row.word, row.type.write, row.sparse, row.default) for row in self.rows]
         object.__setattr__(self, "_writers", tuple(writers))
 
@@ -405,9 +419,9 @@ class FieldTable:
         given = reader.values
         if self.words.keys().isdisjoint(given):
             return values
-        present = [word for word in given if isinstance(word, str) and word in self._places]
-        for word in sorted(present, key=self._places.__getitem__):
-            row = self.words[word]
+        for word, row in self.words.items():
+            if word not in given:
+                continue
             name = row.name
             if name in values:
                 other = next(each for each in row.words if each in given)

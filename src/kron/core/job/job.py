@@ -23,6 +23,7 @@ from kron.core.fields import (
     optional,
     parse_text,
     part,
+    string_fault,
 )
 from kron.core.job.calendar import CALENDARS, Calendars, parse_calendars, read_calendars
 from kron.core.job.constraint import CONSTRAINTS, Constraints, read_constraints
@@ -260,14 +261,15 @@ def canonical(document: Mapping[str, object], problems: list[Problem]) -> Canoni
         holder = fields if place.holder is None else _held(fields, place.holder)
         if holder is None:
             continue  # the object is of another type, which its reader reports
-        other = next((each for each in place.words if each in holder), None)
-        if other is not None:
-            path = other if place.holder is None else f"{place.holder}.{other}"
-            reason = f"conflicts with {renamed.get(path, path)}; use one of the two"
-            problems.append(Problem(str(word), value, reason))
-            continue
-        holder[place.words[0]] = value
-        renamed[place.path] = str(word)
+        for other in place.words:
+            if other in holder:
+                path = other if place.holder is None else f"{place.holder}.{other}"
+                reason = f"conflicts with {renamed.get(path, path)}; use one of the two"
+                problems.append(Problem(str(word), value, reason))
+                break
+        else:
+            holder[place.words[0]] = value
+            renamed[place.path] = word
     return Canonical(fields, renamed)
 
 
@@ -319,14 +321,12 @@ class Job:
         problems: list[Problem] = []
         if not isinstance(self.schedule, Schedule):
             self._parse_schedule()
-        for path, value, check in (
-            ("identity", self.identity, check_identity),
-            ("seed.salt", self.salt, parse_text),
+        for path, value, fault in (
+            ("identity", self.identity, identity_fault(self.identity)),
+            ("seed.salt", self.salt, None if self.salt == "" else string_fault(self.salt)),
         ):
-            try:
-                check(value)
-            except InputError as error:
-                problems.append(Problem(path, value, str(error.details["reason"])))
+            if fault:
+                problems.append(Problem(path, value, fault))
         if OPTIONAL_PARTS(self) != ABSENT_PARTS:
             problems += self._checked_parts()
         wrong = [] if tuple(map(type, PARTS(self))) == EXACT_TYPES else list(_wrong_parts(self))

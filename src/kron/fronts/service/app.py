@@ -1,11 +1,9 @@
-"""The HTTP application: the API and the pages behind their middleware, and the OpenAPI document."""
+"""The HTTP application: the API and the pages behind their middleware."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +14,7 @@ from kron.fronts.service.api.admin import admin_routes, health_routes, worker_ro
 from kron.fronts.service.api.audit import audit_routes
 from kron.fronts.service.api.dags import dag_routes
 from kron.fronts.service.api.definitions import definition_routes
+from kron.fronts.service.api.description import ApiDescription
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
@@ -26,6 +25,7 @@ from kron.fronts.service.auth.middleware import (
     RateLimit,
     SitePolicy,
     check_routes,
+    methods_of,
 )
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, WorkerStatus, no_worker
@@ -33,6 +33,7 @@ from kron.fronts.service.dags import TenantDags
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.web.live import LiveUpdates
 from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.pages import page_routes
 from kron.fronts.service.web.render import for_browsers
@@ -76,26 +77,32 @@ def app_of(
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         dependencies=[Depends(refuse_unknown)],
     )
     _add_middleware(app, settings, authenticator, metrics, registrar)
     for kind, answer in ANSWERS:
         app.add_exception_handler(kind, for_browsers(app, answer))
     client = LocalClient(registrar, settings, worker_status=worker_status)
-    app.include_router(schedule_routes(client, settings.max_page))
-    app.include_router(definition_routes(client, settings.max_page))
-    app.include_router(run_routes(client, settings.max_page))
-    app.include_router(workflow_routes(registrar, settings, launcher))
+    description = ApiDescription(app)
+    api = [
+        schedule_routes(client, settings.max_page),
+        definition_routes(client, settings.max_page),
+        run_routes(client, settings.max_page),
+        workflow_routes(registrar, settings, launcher),
+        health_routes(client),
+        admin_routes(metrics, set_level),
+        audit_routes(client, settings.max_page),
+        worker_routes(client),
+    ]
     if registrar.dags is not None:
-        app.include_router(dag_routes(TenantDags(registrar.dags, registrar), settings.max_page))
-    app.include_router(health_routes(client))
-    app.include_router(admin_routes(metrics, set_level))
-    app.include_router(audit_routes(client, settings.max_page))
-    app.include_router(worker_routes(client))
-    app.include_router(login_routes(authenticator))
-    app.include_router(page_routes(registrar, client, app))
+        api.insert(4, dag_routes(TenantDags(registrar.dags, registrar), settings.max_page))
+    app.state.live = LiveUpdates(registrar.whole.version)
+    pages = [login_routes(authenticator), page_routes(registrar, client, app.state.live, description)]
+    for router in (*api, *pages):
+        app.include_router(router)
+    app.state.api_paths = [path for router in api for _, path in methods_of(router.routes)]
     check_routes(app.routes)
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
 
@@ -114,16 +121,3 @@ def _add_middleware(
     app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
     limits = {"max_body": settings.max_body, "patience_s": settings.patience_s}
     app.add_middleware(RequestMiddleware, **limits, clock=metrics.clock)
-
-
-def _described(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document: every error is a problem document, none is a 422."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        content = {problem.MEDIA_TYPE: {"schema": {"type": "object"}, "example": problem.EXAMPLE}}
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                operation["responses"].pop("422", None)
-                operation["responses"]["default"] = {"description": "A problem", "content": content}
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -434,9 +434,11 @@ def new_name() -> str:
 
 def _name_for(document: object) -> str:
     """Return a new name for a schedule without one, and nothing for one that has a name."""
-    words = ("schedule_id", "identity")
-    named = isinstance(document, Mapping) and any(document.get(word) is not None for word in words)
-    return "" if named else unique_name()
+    if isinstance(document, Mapping):
+        for word in ("schedule_id", "identity"):
+            if document.get(word) is not None:
+                return ""
+    return unique_name()
 
 
 def etag_of(job: JobRecord) -> str:

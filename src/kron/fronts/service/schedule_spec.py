@@ -145,7 +145,7 @@ DEFINITION_WORDS = {
     if name not in ("identity", "calendars", "policy", "notify", *(row.name for row in PROFILE.rows))
 }
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
-POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
+POLICY_WORDS = {row.name: frozenset(row.words) for row in POLICY.rows}
 # A job's words are read as well, wherever SPEC 3 has another.
 JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW_FIELDS, *HOST_WORDS}
 KNOWN = frozenset(SCHEDULE.words) | JOB_KNOWN
@@ -286,6 +286,20 @@ def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
         reader.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
 
 
+class _Words(NamedTuple):
+    """The words of a schedule document for a job's paths: the ones it uses, by default SPEC 3's."""
+
+    given: Mapping[str, object]
+    used: Mapping[str, str]
+
+    def get(self, path: str, default: str, /) -> str:
+        """Return the word for a path, or the default."""
+        word = self.used.get(path)
+        if word is None:
+            return default if path in self.given else JOB_WORDS.get(path, default)
+        return word
+
+
 def _read_job(given: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Job | None:
     """Return the job of a document; problems have the paths of its own words."""
     own: list[Problem] = []
@@ -294,11 +308,9 @@ def _read_job(given: Mapping[str, object], rules: Rules, problems: list[Problem]
     if not isinstance(nested, Mapping):
         problems.append(Problem("policy", nested, "must be an object"))
         return None
-    policy = dict(nested)
-    for name, value in _defaults_of(rules):
-        if not any(word in policy for word in POLICY_WORDS[name]):
-            policy[name] = value
-    renamed = {**{name: word for name, word in JOB_WORDS.items() if name not in given}, **used}
+    absent = {name: value for name, value in _defaults_of(rules) if POLICY_WORDS[name].isdisjoint(nested)}
+    policy = {**absent, **nested}
+    renamed = _Words(given, used)
     reader = FieldReader({**document, "policy": policy}, "", own, known=JOB.words, renamed=renamed)
     job = read_job(reader, {})
     if job is not None and job.schedule.is_boot:

@@ -512,19 +512,11 @@ async def _serve(
     _reload_at_hangup(service.reread, set_level)
     working.add_done_callback(leave)
     _freeze()
-    describing = asyncio.create_task(_describe(app), name="kron api description")
     _announce(service)
     try:
         await server.serve(sockets=[service.listening])
     finally:
-        describing.cancel()
         await launcher.close()
-
-
-async def _describe(app: FastAPI) -> None:
-    """Describe the API beside the event loop, for 0.2 s, before the first page or error needs it."""
-    await asyncio.to_thread(app.openapi)
-    _log.debug("the description of the API is ready")
 
 
 def _freeze() -> None:

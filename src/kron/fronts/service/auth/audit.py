@@ -2,17 +2,39 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kron.app.launchers import redact_launcher
+from kron.core.job.notify import parse_notify
 from kron.core.job.outcome import Reason
+from kron.core.plan.compiled import cached_by_length
 from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
 from kron.fronts.service.auth.principal import current_caller, current_request_id, owner_of
-from kron.fronts.service.documents import notify_view
 
 # How many keys of runs that one request started are listed.
 MAX_RUNS = 100
+# States whose texts are kept: many schedules that are written together differ in nothing but the name.
+MAX_STATES = 1_000
+
+
+class _State(NamedTuple):
+    """The fields of a stored job that an entry shows."""
+
+    definition: str
+    launcher: str
+    notify: str | None
+    suspended: bool
+    paused: bool
+    profile: str | None
+    applied_set: str | None
+
+
+def _length(state: _State) -> int:
+    """Return the length of a state's texts."""
+    texts = state.definition, state.launcher, state.notify, state.profile, state.applied_set
+    return sum(len(text) for text in texts if text)
 
 
 def audit_of(
@@ -29,7 +51,7 @@ def audit_of(
 
 def _changes(old: JobRecord, change: Change, now: int) -> list[AuditRecord]:
     before, after = _state_of(old), _state_of(change.job)
-    entries = []
+    entries: list[AuditRecord] = []
     if change.job.deleted_at is not None and old.deleted_at is None:
         entries.append(_entry("delete", old, before, None, now=now))
     elif change.job.deleted_at is None and old.deleted_at is not None:
@@ -42,7 +64,7 @@ def _changes(old: JobRecord, change: Change, now: int) -> list[AuditRecord]:
         keys = [run.key for run in manual if (run.kind is RunKind.MANUAL) == (action == "run")]
         if keys:
             started = {"runs": len(keys), "idempotency_keys": keys[:MAX_RUNS]}
-            entries.append(_entry(action, change.job, None, started, now=now))
+            entries.append(_entry(action, change.job, None, json.dumps(started), now=now))
     return entries
 
 
@@ -56,26 +78,36 @@ def _defined(job: JobRecord) -> tuple[object, ...]:
     return job.definition, job.launcher, job.notify, job.suspended, job.profile, job.applied_set
 
 
-def _state_of(job: JobRecord) -> dict[str, object]:
-    """Return the state that an entry shows; a field that a schedule does not have is left out."""
-    profile = {} if job.profile is None else {"profile": json.loads(job.profile)}
-    applied = {} if job.applied_set is None else {"applied_set": job.applied_set}
-    return {
-        "definition": json.loads(job.definition),
-        "launcher": redact_launcher(job.launcher),
-        **({} if job.notify is None else {"notify": notify_view(job)}),
-        "suspended": bool(job.suspended),
-        "paused": bool(job.paused),
-        **profile,
-        **applied,
+def _state_of(job: JobRecord) -> str:
+    """Return the state that an entry shows, as JSON."""
+    suspended, paused = bool(job.suspended), bool(job.paused)
+    return _text_of(
+        _State(job.definition, job.launcher, job.notify, suspended, paused, job.profile, job.applied_set)
+    )
+
+
+@cached_by_length(MAX_STATES, _length)
+def _text_of(state: _State) -> str:
+    """Return a state as JSON; a field that a schedule does not have is left out."""
+    document: dict[str, object] = {
+        "definition": json.loads(state.definition),
+        "launcher": redact_launcher(state.launcher),
     }
+    if state.notify is not None:
+        document["notify"] = parse_notify(json.loads(state.notify)).redacted()
+    document |= {"suspended": state.suspended, "paused": state.paused}
+    if state.profile is not None:
+        document["profile"] = json.loads(state.profile)
+    if state.applied_set is not None:
+        document["applied_set"] = state.applied_set
+    return json.dumps(document)
 
 
 def _entry(
     action: str,
     job: JobRecord,
-    before: Mapping[str, object] | None,
-    after: Mapping[str, object] | None,
+    before: str | None,
+    after: str | None,
     *,
     now: int,
 ) -> AuditRecord:
@@ -86,8 +118,8 @@ def _entry(
         action=action,
         identity=job.identity,
         user_id=owner_of(job.launcher),
-        before=None if before is None else json.dumps(before),
-        after=None if after is None else json.dumps(after),
+        before=before,
+        after=after,
     )
 
 

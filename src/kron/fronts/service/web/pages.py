@@ -4,7 +4,7 @@ from base64 import b64decode
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from kron.core.fields import parse_instant
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.time.zone import zone_of
+from kron.fronts.service.api.description import ApiDescription
 from kron.fronts.service.auth.principal import current_caller, default_owner, schedule_prefix
 from kron.fronts.service.client import LocalClient, PageRequest
 from kron.fronts.service.registrar import Registrar
@@ -52,14 +53,15 @@ ChosenSort = Annotated[SortKey | None, CHOSEN]
 EVENT_STREAM = "text/event-stream"
 
 
-def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIRouter:
+def page_routes(
+    registrar: Registrar, client: LocalClient, live: LiveUpdates, description: ApiDescription
+) -> APIRouter:
     """Return the routes of pages, which are not part of the API."""
     router = APIRouter(include_in_schema=False)
     pages = Pages(registrar)
     present = NowPages(registrar, client)
     _add_now(router, pages, present)
-    app.state.live = LiveUpdates(registrar.whole.version)
-    _add_live(router, app.state.live)
+    _add_live(router, live)
     _add_fleet(router, pages, present, Spreads(registrar, client))
     add_workers(router, registrar, client)
     _add_schedules(router, pages)
@@ -71,7 +73,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     add_dags(router, registrar)
     _add_audit(router, pages, client)
     _add_playground(router, pages, client)
-    _add_reference(router, pages, app)
+    _add_reference(router, pages, description)
     return router
 
 
@@ -336,14 +338,14 @@ def _add_playground(router: APIRouter, pages: Pages, client: LocalClient) -> Non
         )
 
 
-def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
+def _add_reference(router: APIRouter, pages: Pages, description: ApiDescription) -> None:
     @router.api_route("/docs", methods=READ)
     async def docs(request: Request) -> Response:
         is_sent = signed_in() is not None and current_caller().has_token
         headers = ["Authorization: Bearer $KRON_TOKEN"] if is_sent else []
         base = str(request.base_url).rstrip("/")
         return await rendered(
-            "reference.html", pages.now(), sections=sections_of(app.openapi(), base, headers)
+            "reference.html", pages.now(), sections=sections_of(await description.document(), base, headers)
         )
 
     @router.api_route("/static/{name}", methods=READ)

@@ -281,9 +281,8 @@ def _wants_page(request: Request, app: FastAPI) -> bool:
     if path == "/" or path.startswith(PAGES):
         return True
     if "text/html" not in request.headers.get("accept", ""):
-        # The first description of the API takes a tenth of a second and more.
         return False
-    return _first_segment(path) not in {_first_segment(known) for known in app.openapi()["paths"]}
+    return _first_segment(path) not in map(_first_segment, app.state.api_paths)
 
 
 def _first_segment(path: str) -> str:
