@@ -1,6 +1,8 @@
 """`kron serve` is two processes: whatever the API does, the worker starts what is due."""
 
 import os
+import re
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -9,6 +11,7 @@ from threading import Event
 import httpx
 import pytest
 
+from kron.app.process import MAX_FILES
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, process, serving
 from tests.service.test_worker import SECONDLY, runs_of, upsert
@@ -47,6 +50,15 @@ def test_starts_go_out_while_the_api_is_frozen(tmp_path: Path) -> None:
         assert client.get("/readyz").json()["worker"] == "running"
         times = [str(run["run_at"]) for run in client.get("/schedules/each-second/runs").json()["runs"]]
     assert len(times) == len(set(times)) >= 4
+
+
+def test_the_table_of_open_files_of_both_processes_has_its_full_size(tmp_path: Path) -> None:
+    """To double it, the kernel stops all threads of a process for up to 50 ms."""
+    with serving(tmp_path) as (_, server):
+        for pid in (server.pid, worker_of(server)):
+            found = re.search(r"^FDSize:\s+(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+            assert found
+            assert int(found[1]) >= min(MAX_FILES, resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
 
 
 def test_a_frozen_worker_is_not_ready_until_it_answers_again(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ class Sources(NamedTuple):
 
 
 def _serve(place: StateFolder, sources: Sources, extras: DaemonExtras) -> int:
+    from kron.app.process import prepare_process
     from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.pages import PagesProcess
     from kron.fronts.daemon.systemd import Notifier
@@ -145,6 +146,7 @@ def _serve(place: StateFolder, sources: Sources, extras: DaemonExtras) -> int:
         await Daemon(options, _handler_of).run()
 
     with only_instance(place):
+        prepare_process()
         asyncio.run(serve())
     return GOOD
 

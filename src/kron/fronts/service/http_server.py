@@ -1,7 +1,6 @@
 """The HTTP servers of the service: listening sockets, and servers that leave signals to their process."""
 
 import errno
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,6 @@ from kron.fronts.service.auth.handshake import encrypting
 from kron.fronts.service.auth.tls import TimeoutProtocol
 from kron.fronts.service.security import ServerOptions
 
-# Open files of each process: more than 1,000 connections, or starts of a few launchers.
-MAX_FILES = 8_192
 # How long a stop waits for the requests in progress, in seconds.
 SHUTDOWN_S = 5
 ADDRESS_IN_USE = (
@@ -51,14 +48,6 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture nothing."""
         yield
-
-
-def raise_file_limit() -> None:
-    """Allow this process and its worker as many open files as connections and starts in flight can need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,7 +1,6 @@
 """The processes of the service: the API beside a worker, or a worker alone, until a signal stops them."""
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -19,6 +18,7 @@ from fastapi import FastAPI
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.app.notify.sender import Sender
+from kron.app.process import freeze_heap, prepare_process, raise_file_limit
 from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerFailedError, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -33,7 +33,7 @@ from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, no_worker
 from kron.fronts.service.compute_pool import yield_quickly
-from kron.fronts.service.http_server import listen, raise_file_limit, server_of, url_of
+from kron.fronts.service.http_server import listen, server_of, url_of
 from kron.fronts.service.launchers import (
     launchers_of,
     runs_dags,
@@ -314,6 +314,7 @@ def _reload(reread: Reread, set_level: Callable[[str], None]) -> None:
 def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT; SIGHUP reads the settings again."""
     _warn(settings)
+    prepare_process()
     asyncio.run(_run_worker(settings, reread))
 
 
@@ -413,6 +414,8 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread
             return
         if hooks is not None:
             asyncio.run(_prepare(settings, hooks))
+        # Before the fork: the worker's collections would copy all pages of memory.
+        prepare_process()
         process = fork_worker(partial(_work_apart, settings, hooks), close=[listening])
         try:
             asyncio.run(_serve_apart(service, process))
@@ -427,6 +430,8 @@ async def _prepare(settings: Settings, hooks: ServeHooks) -> None:
 
 def _work_apart(settings: Settings, hooks: ServeHooks | None, channel: socket.socket) -> None:
     """Run the worker in its process."""
+    # A fork keeps no more of the table of open files than it needs.
+    prepare_process()
 
     async def work() -> None:
         async with assembled(settings) as parts:
@@ -511,18 +516,12 @@ async def _serve(
     on_stop(leave)
     _reload_at_hangup(service.reread, set_level)
     working.add_done_callback(leave)
-    _freeze()
+    freeze_heap()
     _announce(service)
     try:
         await server.serve(sockets=[service.listening])
     finally:
         await launcher.close()
-
-
-def _freeze() -> None:
-    """Keep what is there from the garbage collector: it stays, and a request's values are checked alone."""
-    gc.collect()
-    gc.freeze()
 
 
 def _registrar_of(service: _Service, parts: Parts, wake: Callable[[], None]) -> Registrar:
