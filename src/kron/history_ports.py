@@ -114,13 +114,16 @@ class TallyStore(Protocol):
 
 
 class OpenRunCounts(Protocol):
-    """Counts of open runs: for metrics, and for the limits of users."""
+    """Counts of open runs, and whether there are several users: for metrics, and for what users share."""
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
 
     async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
         """Count the open runs of each of some users."""
+
+    async def serves_others(self, namespace: str, tenant: str) -> bool:
+        """Say whether there is a job for another tenant; one without a user belongs to the tenant ""."""
 
 
 class HistoryPruner(Protocol):

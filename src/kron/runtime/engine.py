@@ -14,7 +14,6 @@ from kron.core.plan.plan import plan
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Ownership, Snapshot, WriteResult
-from kron.core.time.instant import LAST_SECOND
 from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
@@ -39,7 +38,6 @@ MAX_INTERLUDES = 16
 # How long a burst is shared without asking again whether there are several tenants, in seconds.
 SHARED_S = 60.0
 # Later than any due time.
-FOREVER = 1000 * LAST_SECOND + 999
 # Earlier than any due time: loads named jobs only.
 NEVER = -1
 # Backoff after a store failure: the first delay and the longest.
@@ -561,8 +559,7 @@ class Engine:
         shared = self._shared_turns()
         if shared is not None:
             return shared
-        tenant = self.tenant_of(changes[0].job)
-        if await self._store.due_besides(ownership, [tenant], until=FOREVER, limit=1):
+        if await self._store.serves_others(ownership.namespace, self.tenant_of(changes[0].job)):
             self._shared_until = self._clock.monotonic() + SHARED_S
         return self._shared_turns()
 

@@ -74,6 +74,7 @@ class StoreMeter:
         self.tally_runs = self._timed("tally_runs", store.tally_runs)
         self.open_runs = self._timed("open_runs", store.open_runs)
         self.open_by_user = self._timed("open_by_user", store.open_by_user)
+        self.serves_others = self._timed("serves_others", store.serves_others)
         self.runs = self._timed("runs", store.runs)
         self.find_runs = self._timed("find_runs", store.find_runs)
         self.latest_runs = self._timed("latest_runs", store.latest_runs)

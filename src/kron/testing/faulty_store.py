@@ -420,6 +420,10 @@ class FaultyStore:
         """Count the open runs of each of some users."""
         return await self._call("open_runs", self.inner.open_by_user, namespace, users)
 
+    async def serves_others(self, namespace: str, tenant: str) -> bool:
+        """Say whether there is a job for another tenant."""
+        return await self._call("load", self.inner.serves_others, namespace, tenant)
+
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:

@@ -558,6 +558,12 @@ class PostgresStore:
             counted = dict(await rows_of(connection, SQL["open_by_user"], values))
         return {user: counted.get(user, 0) for user in users}
 
+    async def serves_others(self, namespace: str, tenant: str) -> bool:
+        """Say whether there is a job for another tenant."""
+        values = {"namespace": namespace, "tenant": tenant}
+        async with self._reading() as connection:
+            return bool(await rows_of(connection, SQL["serves_others"], values))
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:

@@ -625,6 +625,11 @@ class SqliteStore:
         values: dict[str, object] = {"users": json.dumps(list(users))}
         return dict(await store._do(store._of_namespace, SQL["open_by_user"], namespace, values))
 
+    async def serves_others(self, namespace: str, tenant: str) -> bool:
+        """Say whether there is a job for another tenant."""
+        ((found,),) = await self._do(self._of_namespace, SQL["serves_others"], namespace, {"tenant": tenant})
+        return bool(found)
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:

@@ -9,6 +9,7 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import (
+    JobRecord,
     Result,
     RunKind,
     RunStatus,
@@ -414,6 +415,22 @@ class WakeContract:
         assert await store.due_besides(ownership, ["bob"], until=NOW, limit=1) == ["ann 1"]
         assert len(await store.due_besides(ownership, [], until=NOW, limit=10)) == 5
         assert await store.due_besides(ownership, ["", "ann"], until=NOW, limit=10) == ["bob 1", "bob 2"]
+
+    async def test_whether_there_are_jobs_of_several_tenants(self, store: Store) -> None:
+        async def others(*tenants: str) -> list[bool]:
+            return [await store.serves_others(SPACE, tenant) for tenant in tenants]
+
+        def job_for(name: str, user: str | None) -> JobRecord:
+            return a_job(name, launcher=json.dumps({"kind": "log", "user_id": user}))
+
+        assert await others("bob", "") == [False, False]
+        await stored(store, job_for("b", "bob"))
+        assert await others("bob", "ann", "cem", "") == [False, True, True, True]
+        await stored(store, job_for("none", None))
+        assert await others("bob", "") == [True, True]
+        await store.forget(SPACE, ["b"])
+        assert await others("bob", "") == [True, False]
+        assert await store.serves_others(ELSEWHERE, "bob") is False
 
     async def test_the_open_runs_of_users_are_counted(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
