@@ -122,7 +122,6 @@ def operator_command(
     if file is not None:
         _show_plan(file, start, count, as_json=as_json)
         return GOOD
-    from kron.app.process import prepare_process
     from kron.fronts.operator.serve import OperatorSettings, serve_operator
     from kron.launchers.kubernetes.access import find_access
 
@@ -136,7 +135,6 @@ def operator_command(
         port=port,
         history_url=history or os.environ.get("KRON_HISTORY") or None,
     )
-    prepare_process()
     asyncio.run(serve_operator(find_access(kubeconfig, context), settings))
     return GOOD
 

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kron.app.process import prepare_process
 from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
 from kron.fronts.operator.operator import Operator, OperatorOptions, lease_name_of
@@ -36,6 +37,7 @@ async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> N
     """Run an operator until SIGTERM or SIGINT."""
     if access.is_unverified:
         _log.warning("%s", UNVERIFIED)
+    prepare_process()
     api = ApiClient(access)
     options = OperatorOptions(
         namespace=settings.namespace,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -85,18 +85,9 @@ def app_of(
         app.add_exception_handler(kind, for_browsers(app, answer))
     client = LocalClient(registrar, settings, worker_status=worker_status)
     description = ApiDescription(app)
-    api = [
-        schedule_routes(client, settings.max_page),
-        definition_routes(client, settings.max_page),
-        run_routes(client, settings.max_page),
-        workflow_routes(registrar, settings, launcher),
-        health_routes(client),
-        admin_routes(metrics, set_level),
-        audit_routes(client, settings.max_page),
-        worker_routes(client),
-    ]
+    api = _api_of(client, settings, metrics, set_level, workflow_routes(registrar, settings, launcher))
     if registrar.dags is not None:
-        api.insert(4, dag_routes(TenantDags(registrar.dags, registrar), settings.max_page))
+        api.append(dag_routes(TenantDags(registrar.dags, registrar), settings.max_page))
     app.state.live = LiveUpdates(registrar.whole.version)
     pages = [login_routes(authenticator), page_routes(registrar, client, app.state.live, description)]
     for router in (*api, *pages):
@@ -104,6 +95,26 @@ def app_of(
     app.state.api_paths = [path for router in api for _, path in methods_of(router.routes)]
     check_routes(app.routes)
     return app
+
+
+def _api_of(
+    client: LocalClient,
+    settings: Settings,
+    metrics: Metrics,
+    set_level: Callable[[str], None],
+    workflows: APIRouter,
+) -> list[APIRouter]:
+    """Return the routes of the API, without those of DAGs."""
+    return [
+        schedule_routes(client, settings.max_page),
+        definition_routes(client, settings.max_page),
+        run_routes(client, settings.max_page),
+        workflows,
+        health_routes(client),
+        admin_routes(metrics, set_level),
+        audit_routes(client, settings.max_page),
+        worker_routes(client),
+    ]
 
 
 def _add_middleware(
