@@ -7,7 +7,7 @@ twenty times its memory, so that a cache is bounded by the number of short and b
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from kron.core.cron.count import count_between
@@ -100,10 +100,22 @@ def cached_by_text(
     Further arguments belong to the key, and have to be hashable and small.
     """
 
-    def length(text: Text) -> int:
-        return 0 if text is None else len(text)
+    def decorated(function: Callable[[Text, *Rest], Value]) -> Callable[[Text, *Rest], Value]:
+        short = lru_cache(maxsize=most)(function)
+        long = LongTexts[Value](most_long)
 
-    return cached_by_length(most, length, most_long)
+        @wraps(function)
+        def cached(text: Text, /, *args: *Rest) -> Value:
+            # As `cached_by_length`, without a call for the length: each step asks several times.
+            if text is None or len(text) <= LONG:
+                return short(text, *args)
+            return long.get((text, *args), len(text), lambda: function(text, *args))
+
+        # As that of `lru_cache`.
+        cached.cache_clear = partial(_clear, short.cache_clear, long.clear)  # type: ignore[attr-defined]
+        return cached
+
+    return decorated
 
 
 def cached_by_length(
@@ -122,14 +134,16 @@ def cached_by_length(
                 return short(value, *args)
             return long.get((value, *args), size, lambda: function(value, *args))
 
-        def cache_clear() -> None:
-            short.cache_clear()
-            long.clear()
-
-        cached.cache_clear = cache_clear  # type: ignore[attr-defined] # as that of `lru_cache`
+        # As that of `lru_cache`.
+        cached.cache_clear = partial(_clear, short.cache_clear, long.clear)  # type: ignore[attr-defined]
         return cached
 
     return decorated
+
+
+def _clear(*caches: Callable[[], None]) -> None:
+    for clear in caches:
+        clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +305,12 @@ class Segment(NamedTuple):
 
     def last_until(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the last nominal time at or before an instant."""
-        time = last_at(self.compiled.plan, self._end(instant))
-        for first, last in self.handled[::-1]:
-            if time is not None and first <= time <= last:
-                time = last_at(self.compiled.plan, first - 1)
+        plan, until, handled = self.compiled.plan, self.until, self.handled
+        time = last_at(plan, instant if until is None or instant < until else until)
+        if handled:
+            for first, last in handled[::-1]:
+                if time is not None and first <= time <= last:
+                    time = last_at(plan, first - 1)
         return None if time is None or time <= self.after else time
 
     def count_until(self, instant: EpochSeconds) -> int:
@@ -445,7 +461,9 @@ def until_at_most(past: str | None, latest: EpochSeconds, cursor: EpochSeconds) 
 def _segment(
     job: JobRecord, compiled: CompiledJob, epoch: int, edited_at: int, until: EpochSeconds | None
 ) -> Segment:
-    after, until = _limits(compiled.policy, job.cursor, until)
+    policy, after = compiled.policy, job.cursor
+    if policy.start_at is not None or policy.end_at is not None:
+        after, until = _limits(policy, after, until)
     handled = () if job.handled is None else handled_of(job.handled)
     return Segment(compiled, epoch, edited_at, after, until, handled)
 

@@ -126,8 +126,11 @@ class JobRecord(NamedTuple):
     @property
     def text_size(self) -> int:
         """Return how many characters its definitions have: nearly all the memory that a large job takes."""
-        texts = (self.definition, self.launcher, self.profile, self.past, self.notify, self.handled)
-        return sum(len(text) for text in texts if text)
+        size = len(self.definition) + len(self.launcher)
+        for text in (self.profile, self.past, self.notify, self.handled):
+            if text:
+                size += len(text)
+        return size
 
 
 class RunRecord(NamedTuple):

@@ -66,6 +66,11 @@ def _last_period(
 
     The oldest definition is continued to times before its creation.
     """
+    if not earlier:
+        # Nearly every start.
+        compiled = compiled_job(job.definition, job.identity)
+        end_at = compiled.policy.end_at
+        return last_at(compiled.plan, instant if end_at is None else min(instant, end_at))
     definitions = [*earlier, present_definition(job)]
     for number, known in reversed(list(enumerate(definitions))):
         compiled = compiled_job(known.definition, job.identity)
