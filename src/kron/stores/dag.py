@@ -66,6 +66,10 @@ class Database(Protocol):
         """Run work, commit, and return its result."""
         ...
 
+    async def read(self, work: Work[T]) -> T:
+        """Run work that writes nothing, and return its result."""
+        ...
+
     async def close(self) -> None:
         """Close files and connections."""
         ...
@@ -171,7 +175,7 @@ class DagTables:
         text = self._snapshots.get(run.digest)
         if text is None:
             values = {"digest": run.digest}
-            ((text,),) = await self._database.do(lambda transaction: transaction.rows("snapshot", values))
+            ((text,),) = await self._database.read(lambda transaction: transaction.rows("snapshot", values))
             if sum(map(len, self._snapshots.values())) + len(text) > MAX_SNAPSHOTS:
                 self._snapshots.clear()
             self._snapshots[run.digest] = text
@@ -181,7 +185,7 @@ class DagTables:
 
     async def run(self, run_id: str) -> DagRun | None:
         """Return a run without its definition, or None."""
-        return await self._database.do(lambda transaction: self._run(transaction, run_id))
+        return await self._database.read(lambda transaction: self._run(transaction, run_id))
 
     async def _run(self, transaction: Transaction, run_id: str) -> DagRun | None:
         rows = await transaction.rows("run", {"run_id": run_id})
@@ -198,7 +202,7 @@ class DagTables:
                     break
             return found
 
-        return await self._database.do(work) if names else {}
+        return await self._database.read(work) if names else {}
 
     async def statuses(self, run_ids: Sequence[str]) -> dict[str, DagRunStatus]:
         """Return the states of runs; those that do not exist are left out."""
@@ -207,12 +211,12 @@ class DagTables:
             rows = [row for names in _names_of(run_ids) for row in await transaction.rows("statuses", names)]
             return {str(run_id): DagRunStatus(status) for run_id, status in rows}
 
-        return await self._database.do(work)
+        return await self._database.read(work)
 
     async def failed_task(self, run_id: str) -> tuple[str, str | None] | None:
         """Return the name and the error of the first failed task of a run, or None."""
         values = {"run_id": run_id}
-        rows = await self._database.do(lambda transaction: transaction.rows("failed_task", values))
+        rows = await self._database.read(lambda transaction: transaction.rows("failed_task", values))
         return (str(rows[0][0]), rows[0][1]) if rows else None
 
     async def state(self, run_id: str) -> DagState | None:
@@ -225,7 +229,7 @@ class DagTables:
             rows = await transaction.rows("tasks", {"run_id": run_id})
             return DagState(run, {task.task_id: task for task in map(_task_of, rows)})
 
-        state = await self._database.do(work)
+        state = await self._database.read(work)
         if state is None:
             return None
         run, definition = await self._defined(state.run)
@@ -278,7 +282,7 @@ class DagTables:
     async def _shorten_retries(self, now: int) -> None:
         """Let retries wait no longer than their delay: the clock was ahead when they were queued."""
         values = {"now": now, "limit": PAGE}
-        rows = await self._database.do(lambda transaction: transaction.rows("late_retries", values))
+        rows = await self._database.read(lambda transaction: transaction.rows("late_retries", values))
         for task in map(_task_of, rows):
             run = await self.run(task.run_id)
             assert run is not None, "a task has a run"
@@ -355,7 +359,7 @@ class DagTables:
 
     async def next_due(self, now: int) -> int | None:
         """Return when a task is due next or a lease expires; None without either."""
-        rows = await self._database.do(lambda transaction: transaction.rows("next_due", {"now": now}))
+        rows = await self._database.read(lambda transaction: transaction.rows("next_due", {"now": now}))
         at: int | None = rows[0][0]
         return at
 
@@ -378,7 +382,7 @@ class DagTables:
         async def work(transaction: Transaction) -> list[DagRun]:
             return list(map(_run_of, await transaction.rows("runs", values)))
 
-        return await self._database.do(work)
+        return await self._database.read(work)
 
     async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
         """Return the attempts of a run, or of one of its tasks, by task and number.
@@ -387,23 +391,23 @@ class DagTables:
         """
         tail = PART_OUTPUT if task_id is None else WHOLE_OUTPUT
         values = {"run_id": run_id, "task_id": task_id, "tail": tail, "limit": MAX_ATTEMPTS}
-        rows = await self._database.do(lambda transaction: transaction.rows("attempts", values))
+        rows = await self._database.read(lambda transaction: transaction.rows("attempts", values))
         return sorted(map(_attempt_of, rows), key=lambda each: (each.task_id, each.attempt))
 
     async def open_runs(self, user_id: str) -> int:
         """Return how many runs of a user have not ended."""
         values = {"user_id": user_id}
-        rows = await self._database.do(lambda transaction: transaction.rows("open_runs", values))
+        rows = await self._database.read(lambda transaction: transaction.rows("open_runs", values))
         return int(rows[0][0])
 
     async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
         """Return the DAGs that have runs or are paused, by name."""
-        rows = await self._database.do(lambda transaction: transaction.rows("summaries", {"limit": limit}))
+        rows = await self._database.read(lambda transaction: transaction.rows("summaries", {"limit": limit}))
         return list(map(DagSummary._make, rows))
 
     async def summary(self, dag_id: str) -> DagSummary:
         """Return the number of runs of a DAG in each state."""
-        rows = await self._database.do(lambda transaction: transaction.rows("summary", {"dag_id": dag_id}))
+        rows = await self._database.read(lambda transaction: transaction.rows("summary", {"dag_id": dag_id}))
         return DagSummary(dag_id, *rows[0])
 
     # --- settings ------------------------------------------------------------------------------------
@@ -415,7 +419,7 @@ class DagTables:
 
     async def paused(self) -> frozenset[str]:
         """Return the DAGs that are paused."""
-        rows = await self._database.do(lambda transaction: transaction.rows("paused", {}))
+        rows = await self._database.read(lambda transaction: transaction.rows("paused", {}))
         return frozenset(str(name) for (name,) in rows)
 
     async def set_pool(self, name: str, slots: int) -> None:
@@ -425,5 +429,5 @@ class DagTables:
 
     async def pools(self) -> dict[str, int]:
         """Return the slots of each pool."""
-        rows = await self._database.do(lambda transaction: transaction.rows("pools", {}))
+        rows = await self._database.read(lambda transaction: transaction.rows("pools", {}))
         return dict(rows)

@@ -53,3 +53,7 @@ class PostgresDatabase:
             if exclusive:
                 await connection.execute(LOCK)
             return await work(PostgresTransaction(connection))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that writes nothing in one transaction."""
+        return await self.do(work)

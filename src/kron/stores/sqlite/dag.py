@@ -5,11 +5,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kron.stores.dag import DagTables, Row, Work, dag_statements
-from kron.stores.sqlite.file import MEMORY, SqliteFile
-from kron.stores.sqlite.write import Writing
+from kron.stores.sqlite.file import BUSY_MS, MEMORY, SqliteFile
+from kron.stores.sqlite.write import Reading, Writing
 
 SQL = dag_statements(lambda name: f":{name}")
 T = TypeVar("T")
+# How often a transaction asks for the writer's place, which schedules may take again and again.
+TRIES = 500
 
 
 def sqlite_dags(path: str = MEMORY) -> DagTables:
@@ -37,19 +39,28 @@ class SqliteTransaction:
 
 
 class SqliteDatabase:
-    """One connection; SQLite has one writer, so every transaction is exclusive."""
+    """One connection; SQLite has one writer, so every transaction that writes is exclusive."""
 
     def __init__(self, path: str) -> None:
-        self._file = SqliteFile(path)
+        self._file = SqliteFile(path, busy_ms=BUSY_MS // TRIES)
 
     async def do(self, work: Work[T], *, exclusive: bool = False) -> T:
-        """Run work in one transaction."""
+        """Run work that writes in one transaction."""
 
         def in_transaction(connection: sqlite3.Connection) -> T:
-            with Writing(connection):
+            with Writing(connection, TRIES):
                 return _driven(work(SqliteTransaction(connection)))
 
         return await self._file.do(in_transaction)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that writes nothing; it waits for no writer, and sees one state of the file."""
+
+        def in_transaction(connection: sqlite3.Connection) -> T:
+            with Reading(connection):
+                return _driven(work(SqliteTransaction(connection)))
+
+        return await self._file.do(in_transaction, rests=False)
 
     async def close(self) -> None:
         """Close the file."""

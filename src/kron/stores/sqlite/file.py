@@ -83,37 +83,43 @@ class SqliteFile:
     Work that has begun is done to its end although its caller was cancelled, and the next one waits for it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, busy_ms: int = BUSY_MS) -> None:
         self._path = path
+        self._busy_ms = busy_ms
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
         # Until when the thread rests, by the event loop's clock.
         self._rest_until = 0.0
 
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def do(self, work: Callable[[sqlite3.Connection], T], *, rests: bool = True) -> T:
         """Run work with the connection; the errors of the database become StoreError.
 
-        After long work it rests for as long: a connection that waits for the only writer's place asks for it
-        every tenth of a second at most, and would never get it between two works in a row.
+        After long work that writes it rests for as long: a connection that waits for the only writer's place
+        asks for it every tenth of a second at most, and would never get it between two works in a row.
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kron-file")
         time = asyncio.get_running_loop().time
-        return await asyncio.wrap_future(self._thread.submit(translated, self._with_connection, (work, time)))
+        return await asyncio.wrap_future(
+            self._thread.submit(translated, self._with_connection, (work, time, rests))
+        )
 
-    def _with_connection(self, work: Callable[[sqlite3.Connection], T], time: Callable[[], float]) -> T:
+    def _with_connection(
+        self, work: Callable[[sqlite3.Connection], T], time: Callable[[], float], rests: bool
+    ) -> T:
         began = time()
-        if began < self._rest_until:
+        if rests and began < self._rest_until:
             Event().wait(self._rest_until - began)
             began = time()
         try:
             if self._connection is None:
                 self._connection = connect(self._path)
+                self._connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
             return work(self._connection)
         finally:
             ended = time()
             took = ended - began
-            if took > LONG_S:
+            if rests and took > LONG_S:
                 self._rest_until = ended + min(took, MAX_REST_S)
 
     async def close(self) -> None:

@@ -428,13 +428,24 @@ def removal(numbers: Sequence[int]) -> list[Prepared]:
 
 
 class Writing:
-    """One write transaction: committed on success, rolled back on any error."""
+    """One write transaction: committed on success, rolled back on any error.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    It asks `tries` times for the only writer's place, each for as long as the connection's timeout. SQLite
+    pauses longer and longer, up to a tenth of a second: many short timeouts find the place free more often.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, tries: int = 1) -> None:
         self._connection = connection
+        self._tries = tries
 
     def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
+        for left in reversed(range(self._tries)):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if not left or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -445,6 +456,21 @@ class Writing:
             # Also after a commit that failed, as on a full disk: the next transaction must find none open.
             with suppress(sqlite3.Error):
                 self._connection.rollback()
+
+
+class Reading:
+    """One state of a file for several statements; unlike a write transaction it waits for no other."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute("BEGIN")
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.rollback()
 
 
 def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
