@@ -720,6 +720,13 @@ PROTECTIONS = (
         "tests/app/dag/test_worker.py::test_a_decision_about_a_large_run_is_made_beside_the_event_loop",
     ),
     Protection(
+        "a writer of SQLite finds short gaps between the writes of others",
+        "stores/sqlite/write.py",
+        "SHORT_MS, PRIMARY = 10, 0xFF",
+        "SHORT_MS, PRIMARY = 5_000, 0xFF",
+        "tests/stores/test_sqlite.py::test_a_transaction_waits_for_a_writer_in_many_short_times",
+    ),
+    Protection(
         "open runs of DAGs are limited per user",
         "app/dag/orchestrator.py",
         "if count >= most and",

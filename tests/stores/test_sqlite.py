@@ -23,7 +23,7 @@ from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SQL, SqliteStore
-from kron.stores.sqlite.write import Prepared, encoded
+from kron.stores.sqlite.write import SHORT_MS, Prepared, Writing, encoded
 from kron.stores.statement import NEAR_S, jobs_statement, statements, tally_statement
 from kron.testing.store_contract import (
     CLEAN,
@@ -63,7 +63,7 @@ asyncio.run(main())
 """
 
 # How a connection to a file is set up; `synchronous` 2 is FULL.
-PRAGMAS = {"busy_timeout": 1_234, "journal_mode": "wal", "synchronous": 2}
+PRAGMAS = {"busy_timeout": SHORT_MS, "journal_mode": "wal", "synchronous": 2}
 
 
 @pytest.fixture
@@ -547,4 +547,24 @@ def test_a_connection_waits_for_other_writers_as_long_as_it_was_told_and_syncs_e
     connection = connect(str(tmp_path / "kron.db"), busy_ms=1_234)
     settings = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS}
     assert settings == PRAGMAS
+    assert connection.tries * SHORT_MS == 1_230
     connection.close()
+
+
+async def test_a_transaction_waits_for_a_writer_in_many_short_times(path: str) -> None:
+    """Between two looks of one long wait SQLite pauses for a tenth of a second, and misses short gaps."""
+    with closing(connect(path, busy_ms=60_000)) as connection, closing(sqlite3.connect(path)) as other:
+        other.isolation_level = None
+        assert connection.execute("PRAGMA busy_timeout").fetchone()[0] <= 10
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(asyncio.to_thread(write_once, connection))
+        # Longer than any of these times.
+        await asyncio.sleep(10 * SHORT_MS / 1000)
+        assert not writing.done()
+        other.execute("ROLLBACK")
+        await writing
+
+
+def write_once(connection: sqlite3.Connection) -> None:
+    with Writing(connection):
+        pass

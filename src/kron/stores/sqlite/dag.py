@@ -5,13 +5,11 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kron.stores.dag import DagTables, Row, Work, dag_statements
-from kron.stores.sqlite.file import BUSY_MS, MEMORY, SqliteFile
+from kron.stores.sqlite.file import MEMORY, SqliteFile
 from kron.stores.sqlite.write import Reading, Writing
 
 SQL = dag_statements(lambda name: f":{name}")
 T = TypeVar("T")
-# How often a transaction asks for the writer's place, which schedules may take again and again.
-TRIES = 500
 
 
 def sqlite_dags(path: str = MEMORY) -> DagTables:
@@ -42,13 +40,13 @@ class SqliteDatabase:
     """One connection; SQLite has one writer, so every transaction that writes is exclusive."""
 
     def __init__(self, path: str) -> None:
-        self._file = SqliteFile(path, busy_ms=BUSY_MS // TRIES)
+        self._file = SqliteFile(path)
 
     async def do(self, work: Work[T], *, exclusive: bool = False) -> T:
         """Run work that writes in one transaction."""
 
         def in_transaction(connection: sqlite3.Connection) -> T:
-            with Writing(connection, TRIES):
+            with Writing(connection):
                 return _driven(work(SqliteTransaction(connection)))
 
         return await self._file.do(in_transaction)

@@ -9,7 +9,7 @@ from threading import Event
 from typing import TypeVar
 
 from kron.stores.migration import bring_up, make_private
-from kron.stores.sqlite.write import translated
+from kron.stores.sqlite.write import PRIMARY, PatientConnection, translated
 
 MEMORY = ":memory:"
 # The steps SQLite's virtual machine may take for one listing, about a minute's work, and between two checks.
@@ -21,7 +21,6 @@ CACHE_KIB = 2_000
 
 # Errors of a file that is no database or cannot be opened or written, by the first byte of their codes.
 UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB)
-PRIMARY = 0xFF
 
 # Work that is followed by a rest, and the longest rest, in seconds: longer than the longest pause of SQLite
 # between two attempts to lock a file.
@@ -30,7 +29,7 @@ LONG_S, MAX_REST_S = 0.01, 0.12
 T = TypeVar("T")
 
 
-def connect(path: str, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
+def connect(path: str, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> PatientConnection:
     """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
     try:
         return _connected(path, busy_ms, cache_kib)
@@ -41,11 +40,13 @@ def connect(path: str, busy_ms: int = BUSY_MS, cache_kib: int = CACHE_KIB) -> sq
         raise
 
 
-def _connected(path: str, busy_ms: int, cache_kib: int) -> sqlite3.Connection:
+def _connected(path: str, busy_ms: int, cache_kib: int) -> PatientConnection:
     if path != MEMORY:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(path)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=64, factory=PatientConnection
+    )
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
         if path != MEMORY:
@@ -54,6 +55,7 @@ def _connected(path: str, busy_ms: int, cache_kib: int) -> sqlite3.Connection:
         bring_up(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        connection.wait_for_writers(busy_ms)
     except BaseException:
         connection.close()
         raise
@@ -83,9 +85,8 @@ class SqliteFile:
     Work that has begun is done to its end although its caller was cancelled, and the next one waits for it.
     """
 
-    def __init__(self, path: str, *, busy_ms: int = BUSY_MS) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._busy_ms = busy_ms
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
         # Until when the thread rests, by the event loop's clock.
@@ -114,7 +115,6 @@ class SqliteFile:
         try:
             if self._connection is None:
                 self._connection = connect(self._path)
-                self._connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
             return work(self._connection)
         finally:
             ended = time()

@@ -100,6 +100,7 @@ from kron.stores.sqlite.write import (
     prepared_rows,
     refused,
     removal,
+    take_turn,
     translated,
     write_or_refuse,
 )
@@ -803,7 +804,7 @@ class SqliteStore:
         if namespace not in self._numbers:
             connection, values = self._open(), {"name": namespace}
             row = connection.execute(SQL["namespace"], values).fetchone()
-            (number,) = row or connection.execute(SQL["new_namespace"], values).fetchone()
+            (number,) = row or take_turn(connection, SQL["new_namespace"], values).fetchone()
             self._numbers[namespace] = number
         return self._numbers[namespace]
 

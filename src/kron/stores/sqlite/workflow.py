@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.row import AFTER_NAMES, start_values
 from kron.stores.sqlite.file import MEMORY, SqliteFile
-from kron.stores.sqlite.write import Writing
+from kron.stores.sqlite.write import Writing, take_turn
 from kron.stores.statement import statements
 
 SQL = statements("sqlite", "workflow")
@@ -24,11 +24,11 @@ class SqliteWorkflows:
 
         def work(connection: sqlite3.Connection) -> WorkflowRecord:
             # A transaction of one statement. A stored version never changes, except a draft.
-            connection.execute(SQL["insert_workflow"], record._asdict())
+            take_turn(connection, SQL["insert_workflow"], record._asdict())
             stored = WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
             if stored == record or not stored.is_draft:
                 return stored
-            connection.execute(SQL["replace_draft"], {**record._asdict(), "draft": stored.dag})
+            take_turn(connection, SQL["replace_draft"], {**record._asdict(), "draft": stored.dag})
             return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
 
         return await self._file.do(work)

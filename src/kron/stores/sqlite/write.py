@@ -3,7 +3,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
@@ -34,6 +34,8 @@ MANY_ROWS = 8
 # New jobs that one statement gets: all at once would take twice the memory of their records, and a connection
 # keeps the values that a statement was last executed with.
 PART_ROWS = 2_000
+# How long one look for the writer's place takes; and the first byte of the codes of SQLite's errors.
+SHORT_MS, PRIMARY = 10, 0xFF
 # Kinds of transactions that a connection remembers; most programs use a dozen.
 MAX_KNOWN = 100
 # The error of a transaction in which a statement did not change its number of rows.
@@ -153,6 +155,35 @@ def execute(connection: sqlite3.Connection, prepared: Iterable[Prepared]) -> boo
     return True
 
 
+class PatientConnection(sqlite3.Connection):
+    """A connection that waits for the only writer's place in many short times, of SHORT_MS each.
+
+    SQLite pauses longer and longer between its looks, up to a tenth of a second: beside another that writes
+    again and again it would find the place taken nearly every time.
+    """
+
+    tries = 1
+
+    def wait_for_writers(self, busy_ms: int) -> None:
+        """Set how long a transaction waits for those of others."""
+        self.execute(f"PRAGMA busy_timeout = {min(busy_ms, SHORT_MS)}")
+        self.tries = max(1, busy_ms // SHORT_MS)
+
+
+def take_turn(
+    connection: sqlite3.Connection, statement: str, values: Sequence[object] | Mapping[str, object] = ()
+) -> sqlite3.Cursor:
+    """Execute a statement that takes the only writer's place, once no other transaction has it."""
+    tries = connection.tries if isinstance(connection, PatientConnection) else 1
+    for _ in range(tries - 1):
+        try:
+            return connection.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY != sqlite3.SQLITE_BUSY:
+                raise
+    return connection.execute(statement, values)
+
+
 class Transactions:
     """Executes statements as one, which is a transaction.
 
@@ -171,7 +202,7 @@ class Transactions:
         statement = self._known.get(key) or self._created(key)
         values = [value for each in prepared for value in (*each.values, each.changes)]
         try:
-            self._connection.execute(statement, values)
+            take_turn(self._connection, statement, values)
         except sqlite3.IntegrityError as error:
             if str(error) != REFUSED:
                 raise
@@ -428,24 +459,13 @@ def removal(numbers: Sequence[int]) -> list[Prepared]:
 
 
 class Writing:
-    """One write transaction: committed on success, rolled back on any error.
+    """One write transaction: committed on success, rolled back on any error."""
 
-    It asks `tries` times for the only writer's place, each for as long as the connection's timeout. SQLite
-    pauses longer and longer, up to a tenth of a second: many short timeouts find the place free more often.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, tries: int = 1) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tries = tries
 
     def __enter__(self) -> sqlite3.Connection:
-        for left in reversed(range(self._tries)):
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                break
-            except sqlite3.OperationalError as error:
-                if not left or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
+        take_turn(self._connection, "BEGIN IMMEDIATE")
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
