@@ -466,6 +466,20 @@ PROTECTIONS = (
         "tests/launchers/http/test_response.py::test_a_line_that_comes_byte_by_byte_is_searched_once",
     ),
     Protection(
+        "responses that are refused are not kept in memory",
+        "launchers/http/response.py",
+        "            self._buffer.clear()",
+        "            pass",
+        "tests/launchers/http/test_response.py::test_a_response_that_is_refused_keeps_nothing_of_what_came",
+    ),
+    Protection(
+        "errors of responses keep nothing that was received",
+        "launchers/http/client.py",
+        "self._fail(error.with_traceback(None))",
+        "self._fail(error)",
+        "tests/launchers/http/test_client.py::test_the_error_of_a_head_without_an_end_keeps_nothing_of_it",
+    ),
+    Protection(
         "responses of executors in tiny chunks are refused",
         "launchers/http/response.py",
         "if self._chunks > FREE_CHUNKS and self._chunked < MIN_CHUNK * self._chunks:",

@@ -4,8 +4,9 @@ import asyncio
 import json
 import socket
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -25,12 +26,12 @@ from kron.launchers.http.client import (
 )
 from kron.launchers.http.egress import EgressPolicy, egress_policy_of
 from kron.launchers.http.launcher import HttpLauncher, StartSender, request_bytes, template_of
-from kron.launchers.http.response import Response
+from kron.launchers.http.response import MAX_HEAD, InvalidResponseError, Response
 from kron.launchers.http.spec import HttpSettings
 from tests.launchers.ear import Ear, a_launch
 from tests.launchers.http.test_launcher import QUICK, a_request
 from tests.service.auth.authority import Authority
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -541,3 +542,22 @@ def test_templates_of_long_settings_are_kept_by_their_length() -> None:
         template_of(settings(number, 60_000))
     assert template_of(short) is kept
     assert template_of(long) is not dropped
+
+
+async def test_the_error_of_a_head_without_an_end_keeps_nothing_of_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * (8 * MAX_HEAD))
+            await writer.drain()
+        writer.close()
+
+    errors = []
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
+        for _ in range(5):
+            connection = await connect(origin.host, origin, Route(), seconds=PATIENCE_S)
+            with pytest.raises(InvalidResponseError) as caught:
+                await connection.request(b"GET / HTTP/1.1\r\n\r\n")
+            errors.append(caught.value)
+    frames = [frame for error in errors for frame, _ in traceback.walk_tb(error.__traceback__)]
+    assert not [frame for frame in frames if frame.f_code.co_name in ("data_received", "feed")]

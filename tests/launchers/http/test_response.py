@@ -1,6 +1,8 @@
 """Answers of HTTP/1.1, read from bytes however they are cut."""
 
 import time
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -191,3 +193,17 @@ def test_only_a_text_of_no_known_size_ends_with_its_connection(name: str, is_who
     response.feed(WHOLE[name][0])
     assert response.close() == is_whole
     assert response.is_over == is_whole
+
+
+def test_a_response_that_is_refused_keeps_nothing_of_what_came() -> None:
+    """Its request is tried again for a while, and hundreds of servers may send heads without an end."""
+    refused = [Response() for _ in range(50)]
+    tracemalloc.start()
+    try:
+        for response in refused:
+            with suppress(InvalidResponseError):
+                response.feed(OK + b"x" * (4 * MAX_HEAD))
+        assert tracemalloc.get_traced_memory()[0] < 10 * MAX_HEAD
+    finally:
+        tracemalloc.stop()
+    assert not any(response.status for response in refused)

@@ -195,7 +195,9 @@ class Connection(asyncio.Protocol):
         try:
             response.feed(data)
         except InvalidResponseError as error:
-            self._fail(error)
+            # The frames of its traceback have what was received, and may stay until a collection.
+            self._fail(error.with_traceback(None))
+            self._response = None
             self.close()
             return
         if response.status:

@@ -57,10 +57,15 @@ class Response:
     def feed(self, data: bytes) -> None:
         """Parse further bytes, or raise InvalidResponseError."""
         self._buffer += data
-        if not self.status:
-            self._read_heads()
-        if self.status and not self.is_over:
-            self._read_body()
+        try:
+            if not self.status:
+                self._read_heads()
+            if self.status and not self.is_over:
+                self._read_body()
+        except InvalidResponseError:
+            # Nothing of it is read any more, and its request may be tried again for a while.
+            self._buffer.clear()
+            raise
 
     def close(self) -> bool:
         """Note that the connection has ended; return whether the response is complete."""
