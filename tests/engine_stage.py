@@ -88,7 +88,8 @@ class Stage:
         assert not settled.stale_jobs
         for job in jobs:
             self.launcher.then(job.identity, *script)
-        self.engine.call()
+        # As the catalog does: an engine that wakes by then need not wake now.
+        self.engine.call(min((job.plan_at for job in created if job.plan_at is not None), default=None))
 
     async def change(self, identity: str, change_of: Callable[[JobRecord, list[RunRecord]], Change]) -> None:
         """Write a change of a job."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,10 +40,12 @@ class Rig:
         self.store = store
         self.now = 1000 * NOON + 1
         self.wakes = 0
+        self.due_at: int | None = 0
         self.catalog = Catalog(store, SPACE, now=lambda: self.now, wake=self._wake, traits=REMOTE)
 
-    def _wake(self) -> None:
+    def _wake(self, at: int | None) -> None:
         self.wakes += 1
+        self.due_at = at
 
     async def record(self, identity: str = "job") -> JobRecord:
         (state,) = await self.store.cases(SPACE, [identity])
@@ -112,6 +115,18 @@ async def test_an_engine_is_woken_once_after_a_commit_and_not_without(rig: Rig) 
     with pytest.raises(BusyError):
         await write_against(rig, rig.touch, times=1_000)
     assert rig.wakes == 2
+
+
+async def test_an_engine_need_not_wake_before_the_first_new_job_is_due(rig: Rig) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB), JobDefinition(replace(HOURLY, identity="hourly"))])
+    job, hourly = await rig.record(), await rig.record("hourly")
+    assert job.plan_at != hourly.plan_at
+    assert rig.due_at == min(job.plan_at or 0, hourly.plan_at or 0) > rig.now
+    for change in (rig.catalog.upsert([JobDefinition(HOURLY)]), rig.catalog.run_now("job", "request")):
+        rig.due_at = 0
+        await change
+        # Their runs may be due, and may have to be ended.
+        assert rig.due_at is None
 
 
 async def test_racing_writers_all_get_their_runs(rig: Rig) -> None:

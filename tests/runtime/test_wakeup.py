@@ -1,6 +1,6 @@
 """The pace of the loop while a store fails: it asks again later and later, whatever it hears meanwhile."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from kron.core.plan.report import Launch
 from kron.stores.sqlite.file import MEMORY
@@ -54,3 +54,21 @@ async def test_a_stop_does_not_wait_for_the_next_try() -> None:
     assert rig.engine.health.state == "stopped"
     runs = [run for name in rig.launcher.callbacks for run in await rig.store.runs("runner:test", name)]
     assert {run.status for run in runs} == {"SUCCESS"}
+
+
+async def test_a_job_that_is_not_due_before_the_next_wake_does_not_wake_the_loop() -> None:
+    rig = Rig(MEMORY, SimulatedClock(NOON + TENTH))
+    await rig.run()
+    await rig.add(job_of("hourly", "0 * * * *"))
+    await rig.clock.advance_to(NOON + SECOND)
+
+    async def loads_of(at: datetime | None) -> int:
+        before = rig.store.calls["load"]
+        rig.engine.call(None if at is None else 1000 * int(at.timestamp()))
+        await rig.clock.advance_to(rig.clock.now() + TENTH)
+        return rig.store.calls["load"] - before
+
+    hour = timedelta(hours=1)
+    assert [await loads_of(at) for at in (NOON + hour, NOON + 2 * hour)] == [0, 0]
+    assert [await loads_of(at) for at in (NOON + hour - SECOND, None)] == [1, 1]
+    await rig.engine.stop()

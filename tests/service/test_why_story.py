@@ -127,8 +127,8 @@ class Scene:
         transport = httpx.ASGITransport(app=app)
         self.web = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
-    def _call(self) -> None:
-        self.stage.engine.call()
+    def _call(self, at: int | None) -> None:
+        self.stage.engine.call(at)
 
     async def crash(self, down: timedelta, successor: str) -> None:
         """Kill the worker with its executions; another one takes over later."""

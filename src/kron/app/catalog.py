@@ -24,6 +24,7 @@ from kron.app.backfill import (
 from kron.app.budget import Compute, CpuBudget, inline
 from kron.app.preview import effects_of
 from kron.app.query import Query, check_identity
+from kron.core.cron.walk import NEVER
 from kron.core.errors import (
     BusyError,
     ClocksDifferError,
@@ -128,6 +129,13 @@ class Write(Generic[T]):
     forgotten: Sequence[str] = ()
 
 
+def _first_due(decision: Write[T]) -> int | None:
+    """Return when something of a commit is due first: that of new jobs is known, all others are due now."""
+    if decision.changed or decision.forgotten:
+        return None
+    return min((job.plan_at for job in decision.created if job.plan_at is not None), default=NEVER)
+
+
 @dataclass(frozen=True, slots=True)
 class NoWrite(Generic[T]):
     """A decision that nothing has to be written, and the verb's result."""
@@ -169,7 +177,7 @@ class _Overtaken(NamedTuple):
     refused: Set[str]
 
 
-def _no_wake() -> None:
+def _no_wake(_: int | None = None) -> None:
     """Wake no engine: the one that owns the jobs notices the write in its store."""
 
 
@@ -192,9 +200,9 @@ class Catalog:
     """Creates, edits, pauses, resumes, deletes and runs the jobs of one namespace.
 
     `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
-    this process. `traits` are those of each launcher kind; `notify` is the default of jobs that define none.
-    `actor` returns the name of the present caller,
-    which incidents keep; None if the caller has none.
+    this process, with the first instant at which something of it is due, None: now. `traits` are those of
+    each launcher kind; `notify` is the default of jobs that define none. `actor` returns the name of the
+    present caller, which incidents keep; None if the caller has none.
     """
 
     def __init__(
@@ -203,7 +211,7 @@ class Catalog:
         namespace: str,
         *,
         now: Callable[[], int],
-        wake: Callable[[], None] = _no_wake,
+        wake: Callable[[int | None], None] = _no_wake,
         traits: Mapping[str, Traits] | None = None,
         actor: Callable[[], str | None] = _no_actor,
         notify: Notify | None = None,
@@ -284,7 +292,7 @@ class Catalog:
         )
         if not result.stale_jobs and not result.existing_runs:
             stopped = [job for job in decision.created if job.paused or job.suspended]
-            self._wake()
+            self._wake(_first_due(decision))
             await _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
             return decision.result
         busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}

@@ -251,10 +251,10 @@ class Worker:
             self._sender.kill()
         self.engine.kill()
 
-    def call(self) -> None:
-        """Wake the engine now: a job was changed."""
-        self._was_called = True
-        self.engine.call()
+    def call(self, at: int | None = None) -> None:
+        """Wake the engine: a job was changed, and nothing of it is due before `at`, None: now."""
+        self._was_called = self._was_called or at is None
+        self.engine.call(at)
 
     async def _stop_pruning(self) -> None:
         """Let the batch in progress end: it is short, and a cancelled one would cost its connection.

@@ -309,9 +309,10 @@ class Engine:
         if not self._wakeup.is_called:
             self.call()
 
-    def call(self) -> None:
-        """Wake the loop now: a job was changed."""
-        self._wakeup.call(is_running=self._is_running())
+    def call(self, at: int | None = None) -> None:
+        """Wake the loop now, for a job was changed; if nothing of it is due before `at`, by then."""
+        if at is None or not self._wakeup.wakes_by(at):
+            self._wakeup.call(is_running=self._is_running())
 
     def renew_soon(self) -> None:
         """Renew the lease now: another worker released shards, or joined."""

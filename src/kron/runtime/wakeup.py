@@ -101,6 +101,10 @@ class Wakeup:
         """Say whether the loop wakes again at once in any case."""
         return self._called.is_set()
 
+    def wakes_by(self, instant: int) -> bool:
+        """Say whether the loop waits, and wakes at an instant or before."""
+        return not self.is_working and self.wake_at is not None and self.wake_at <= instant
+
     def call(self, *, is_running: bool) -> None:
         """Wake the loop now; one that backs off wakes when its backoff ends."""
         if is_running and not self._is_backing_off:

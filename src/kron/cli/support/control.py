@@ -51,7 +51,7 @@ VERBS = frozenset(
 
 
 def registrar_of(
-    store: Store, clock: Clock, notify: NotifyOptions, wake: Callable[[], None] = lambda: None
+    store: Store, clock: Clock, notify: NotifyOptions, wake: Callable[[int | None], None] = lambda _: None
 ) -> Registrar:
     """Return the registrar of a krond's jobs; without `wake`, its worker notices writes in the store."""
     rules = Rules(

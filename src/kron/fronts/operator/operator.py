@@ -105,8 +105,8 @@ class Operator:
         """Return the engine's time, never before the latest recorded instant."""
         return max(self.worker.engine.now(), self.store.high)
 
-    def _wake(self) -> None:
-        self.worker.call()
+    def _wake(self, at: int | None) -> None:
+        self.worker.call(at)
 
     # --- life cycle --------------------------------------------------------------------------------
 

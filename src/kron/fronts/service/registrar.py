@@ -67,7 +67,7 @@ ALSO_SUSPENDED = "its definition suspends it too (policy.suspend)"
 ANY = "*"
 
 
-def _no_wake() -> None:
+def _no_wake(_: int | None = None) -> None:
     """Wake no worker: those in other processes notice the write in the store."""
 
 
@@ -83,7 +83,7 @@ class Registrar:
         clock: Clock,
         *,
         rules: Rules = DEFAULT_RULES,
-        wake: Callable[[], None] = _no_wake,
+        wake: Callable[[int | None], None] = _no_wake,
         workflows: WorkflowStore | None = None,
         namespace: str = NAMESPACE,
     ) -> None:
@@ -226,7 +226,7 @@ class Registrar:
     async def drain_worker(self, entry: AuditRecord, drain: bool) -> None:
         """Ask the worker that an audit entry names to drain, or to work again."""
         await self.store.set_drain(self._namespace, entry.identity, drain=drain, audit=entry)
-        self._wake()
+        self._wake(None)
 
     # --- workflows -------------------------------------------------------------------------------
 

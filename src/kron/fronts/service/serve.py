@@ -220,7 +220,7 @@ class NoWorker:
 
     status = staticmethod(no_worker)
 
-    def call(self) -> None:
+    def call(self, at: int | None = None) -> None:
         """Do nothing."""
 
     def leave(self) -> None:
@@ -524,7 +524,7 @@ async def _serve(
         await launcher.close()
 
 
-def _registrar_of(service: _Service, parts: Parts, wake: Callable[[], None]) -> Registrar:
+def _registrar_of(service: _Service, parts: Parts, wake: Callable[[int | None], None]) -> Registrar:
     settings, clock = service.settings, parts.clock
     functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
     rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)

@@ -77,10 +77,10 @@ class WorkerProcess:
         """Start the worker."""
         self._send({"do": "start"})
 
-    def call(self) -> None:
-        """Wake the worker: a job was changed."""
+    def call(self, at: int | None = None) -> None:
+        """Wake the worker: a job was changed, and nothing of it is due before `at`, None: now."""
         if self._writer is not None and self._writer.transport.get_write_buffer_size() < MAX_UNSENT:
-            self._send({"do": "wake"})
+            self._send({"do": "wake", "at": at})
 
     def leave(self) -> None:
         """Stop the worker once its running executions have ended, within the drain timeout."""
@@ -239,7 +239,8 @@ class _Attendant:
             case "start":
                 self.started.set()
             case "wake":
-                self._worker.call()
+                at = message["at"]
+                self._worker.call(at if isinstance(at, int) else None)
             case "stop":
                 self.leave()
             case "log_level":
