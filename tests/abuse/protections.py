@@ -608,6 +608,14 @@ PROTECTIONS = (
         "tests/runtime/test_turns.py::test_periods_that_wait_for_their_times_are_open_runs[before]",
     ),
     Protection(
+        "ends of one user's runs delay no start that waits for an end of another's",
+        "runtime/engine.py",
+        "reported = self._inbox.names_besides(tenants, limit, now)",
+        "reported: list[str] = []",
+        "tests/runtime/test_turns.py::test_an_end_during_a_burst_does_not_wait_for_the_end_of_the_burst",
+        (("take_of(frozenset(names), now)", "take_of(frozenset(names), since)"),),
+    ),
+    Protection(
         "a batch reads a bounded number of open runs",
         "runtime/turns.py",
         "if share > 1:",

@@ -158,6 +158,43 @@ async def test_an_end_that_is_not_written_yet_does_not_block_the_next_period(sto
         assert await stage.seen("bad 7") == ["SUCCESS due", "SUCCESS due"]
 
 
+class Ending(ScriptedLauncher):
+    """Ends the run of a job while a burst starts, a second after it began."""
+
+    at_first: Callable[[], None] | None = None
+    ended_after = 0
+
+    def start(self, launch: Launch, report: ReportSink) -> None:
+        super().start(launch, report)
+        if self.at_first is not None and not self.ended_after:
+            self.ended_after = len(self.started)
+            self.at_first()
+
+
+async def test_an_end_during_a_burst_does_not_wait_for_the_end_of_the_burst(store: Store) -> None:
+    async with stage_on(store) as stage:
+        stage.launcher = launcher = Ending(stage.clock)
+        stage.engine = stage.make_engine()
+        stage.engine.tenant_of = user_of
+        await register(store, "good", [job_of("good/x", "0,1 * * * * *", overlap="queue")], stage.now)
+        launcher.then("good/x", Step.HANG)
+        await stage.run()
+        await stage.until(NOON + 2 * SECOND)
+        (run,) = launcher.running
+        await register(store, "bad", [job_of(f"bad/{n}", "0 1 * * * *") for n in range(MANY)], stage.now)
+
+        def end() -> None:
+            stage.clock.jump_to(NOON + MINUTE + SECOND)
+            stage.engine.report(RunReport(run.identity, run.key, 1, RunEvent.SUCCESS, stage.now))
+
+        # The next periods of the job wait for the end of its first run.
+        launcher.at_first = end
+        await stage.until(NOON + MINUTE + 2 * SECOND)
+        names = [start.identity for start in launcher.started]
+        assert len([name for name in names if name != "good/x"]) == MANY
+        assert names.index("good/x", 1) <= launcher.ended_after + FIRST_BATCH + FIRST_STEP
+
+
 @pytest.mark.slow
 async def test_a_store_that_fails_between_two_batches_loses_no_start(
     store: Store, monkeypatch: pytest.MonkeyPatch

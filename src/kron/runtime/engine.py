@@ -14,6 +14,7 @@ from kron.core.plan.plan import plan
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Ownership, Snapshot, WriteResult
+from kron.core.shard import shard_of
 from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
@@ -570,6 +571,7 @@ class Engine:
         """Start the due jobs of tenants that have had less than their share of a burst that began at `since`.
 
         `batch` is the burst's last one. Jobs that were due when it began are planned at that instant too.
+        Reports about their runs are written with them, as a start may wait for the end of another run.
         Return the names of all that were planned.
         """
         started: set[str] = set()
@@ -586,7 +588,9 @@ class Engine:
             tenants = turns.over_share()
             limit = self._others_limit.fitting(FIRST_BATCH)
             due = await self._store.due_besides(ownership, tenants, until=now, limit=limit)
-            names = [name for name in due if not self._aside.waits(name)]
+            reported = self._inbox.names_besides(tenants, limit, now)
+            own = [name for name in reported if shard_of(name) in ownership.shards]
+            names = [name for name in dict.fromkeys((*due, *own)) if not self._aside.waits(name)]
             turns.searched(began, self._clock.monotonic())
             if not names:
                 return started
@@ -600,14 +604,15 @@ class Engine:
         self, ownership: Ownership, names: list[str], since: int, now: int, turns: Turns
     ) -> list[str]:
         """Start jobs with the reports about them, as far as the time lasts; return those planned."""
-        own_reports = self._inbox.take_of(frozenset(names), since)
+        own_reports = self._inbox.take_of(frozenset(names), now)
         try:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=names)
             self._others_limit.saw(loaded.cases)
             attached = await attach_reports(self._store, self._namespace, loaded.cases, own_reports)
             states = await self._limited(attached, now)
-            earlier = [state for state in states if state.reports or _is_due(state, since)]
-            later = [state for state in states if not (state.reports or _is_due(state, since))]
+            self._dispatcher.forget_over(own_reports, states)
+            earlier = [state for state in states if _is_known(state, since)]
+            later = [state for state in states if not _is_known(state, since)]
             slices = ((earlier, since), (later, now))
             planned = [self._plan_slice(ownership, each, at, turns) for each, at in slices]
             changes = [change for batch in planned for change in batch.changes]
@@ -799,6 +804,13 @@ class Engine:
 def _earliest(*instants: int | None) -> int | None:
     """Return the first of some instants; None is no instant."""
     return min((at for at in instants if at is not None), default=None)
+
+
+def _is_known(state: JobState, now: int) -> bool:
+    """Say whether a job was due at an instant, or reported on, and has no later report."""
+    if state.reports:
+        return all(report.at <= now for report in state.reports)
+    return _is_due(state, now)
 
 
 def _is_due(state: JobState, now: int) -> bool:

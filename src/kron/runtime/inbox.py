@@ -45,6 +45,19 @@ class Inbox:
             )
         return taken
 
+    def names_besides(self, owners: Collection[str], limit: int, until: int) -> list[str]:
+        """Return the names of jobs with reports up to an instant, at most `limit`, of none of these owners.
+
+        The owner is what the name of a job starts with, up to a slash.
+        """
+        names: dict[str, None] = {}
+        for report in self.reports:
+            if len(names) == limit:
+                break
+            if report.at <= until and report.identity.partition("/")[0] not in owners:
+                names[report.identity] = None
+        return list(names)
+
     def put_back(self, reports: Sequence[RunReport]) -> None:
         """Return reports that were not written to the front of the queue."""
         self.reports.extendleft(reversed(reports))
