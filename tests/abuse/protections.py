@@ -772,7 +772,7 @@ PROTECTIONS = (
     Protection(
         "large DAGs leave the writer of SQLite to starts",
         "stores/sqlite/file.py",
-        "if took > LONG_S:",
+        "if rests and took > LONG_S:",
         "if False:",
         "tests/stores/test_sqlite_file.py::test_after_long_work_a_connection_rests_for_as_long",
     ),
