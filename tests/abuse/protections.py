@@ -316,7 +316,7 @@ PROTECTIONS = (
         "tests/service/test_abuse.py::test_bulk_lines_of_nested_lists_do_not_fill_the_memory",
         (
             ("return bool(self._errors) and self._budget.is_spent", "return False"),
-            (" or self._bytes >= BATCH_BYTES", ""),
+            (" or size >= BATCH_BYTES", ""),
         ),
     ),
     Protection(
@@ -557,6 +557,13 @@ PROTECTIONS = (
         "most=ALL_LISTS_AT_ONCE",
         "most=99",
         "tests/service/auth/test_tenancy_lists.py::test_the_slow_lists_of_tenants_leave_connections_to_others[9-5]",
+    ),
+    Protection(
+        "bulk loads of many callers take turns",
+        f"{SERVICE}/registrar.py",
+        "FairTurns(most=BATCHES_AT_ONCE, per_tenant=1)",
+        "FairTurns(most=99, per_tenant=99)",
+        "tests/service/test_bulk_turns.py::test_batches_of_many_callers_take_turns",
     ),
     Protection(
         "requests to executors are limited per user",

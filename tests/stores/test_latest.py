@@ -312,7 +312,7 @@ async def test_postgres_finds_a_second_tenant_without_the_schedules_of_the_first
     jobs = [a_job(f"job {number}", launcher=launcher) for number in range(900)]
     await stored(store, *jobs, namespace=SPACE)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(SESSION.format(limits=""))
         if analyzed:
             connection.execute("VACUUM ANALYZE schedules")
         read = f"EXPLAIN (ANALYZE, TIMING off) {statements('postgres')['serves_others']}"

@@ -130,6 +130,21 @@ async def test_postgres_checks_what_a_statement_writes_as_a_foreign_key_does(pos
         assert connection.execute(insert).rowcount == 2
 
 
+async def test_postgres_checks_all_but_the_starts_whose_schedules_it_has_just_changed(
+    postgres_url: str,
+) -> None:
+    """A burst changes its schedules first; what else the same connection writes later is checked."""
+    await with_history(postgres_url)
+    with connection_to(postgres_url) as connection:
+        insert = copy_of(connection, "strays")
+        connection.execute("UPDATE strays SET schedule_id = 'gone', idempotency_key = 'x' || kind")
+        with connection.transaction(force_rollback=True):
+            connection.execute("SELECT set_config('kron.schedules_changed', 'yes', true)")
+            assert connection.execute(insert).rowcount == 2
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            connection.execute(insert)
+
+
 async def test_postgres_keeps_a_schedule_while_a_run_of_it_is_being_written(postgres_url: str) -> None:
     store = store_at(postgres_url)
     await stored(store, a_job())

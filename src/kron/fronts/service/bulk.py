@@ -1,10 +1,11 @@
 """Bulk upserts: one schedule per JSON line, read as a stream and stored in batches."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from kron.app.budget import CpuBudget
 from kron.core.errors import InputError, InvalidOptionError, Problem, quoted
+from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.errors import MAX_LINES, InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.json_text import read_json
 from kron.fronts.service.registrar import Registrar
@@ -22,22 +23,36 @@ async def upsert_lines(
     registrar: Registrar, chunks: AsyncIterable[bytes], *, max_line: int
 ) -> tuple[int, int]:
     """Store JSON lines; return the numbers of lines and batches. An invalid line ends it before its batch."""
-    stored = batches = 0
-    batch, turn = _Batch(), CpuBudget(TURN_S)
+    stored = batches = size = 0
+    lines: list[tuple[int, bytes]] = []
     async for number, line in _lines(chunks, max_line):
-        # One document is in memory as JSON at a time: some need fifty times their length there.
-        batch.add(number, _spec_of(registrar, line, max_line), len(line))
-        if turn.is_spent:
-            await asyncio.sleep(0)
-            turn = CpuBudget(TURN_S)
-        if batch.is_full or batch.is_too_costly:
-            stored += await batch.store(registrar, stored=stored)
+        lines.append((number, line))
+        size += len(line)
+        if len(lines) == BATCH or size >= BATCH_BYTES:
+            stored += await _stored(registrar, lines, max_line, stored)
             batches += 1
-            batch = _Batch()
-    if batch.lines:
-        stored += await batch.store(registrar, stored=stored)
+            lines, size = [], 0
+    if lines:
+        stored += await _stored(registrar, lines, max_line, stored)
         batches += 1
     return stored, batches
+
+
+async def _stored(
+    registrar: Registrar, lines: Sequence[tuple[int, bytes]], max_line: int, stored: int
+) -> int:
+    """Read and store the schedules of some lines, in a turn of the caller; return how many."""
+    async with registrar.bulk_turns.turn(current_caller().name):
+        batch, turn = _Batch(), CpuBudget(TURN_S)
+        for number, line in lines:
+            # One document is in memory as JSON at a time: some need fifty times their length there.
+            batch.add(number, _spec_of(registrar, line, max_line))
+            if batch.is_too_costly:
+                break
+            if turn.is_spent:
+                await asyncio.sleep(0)
+                turn = CpuBudget(TURN_S)
+        return await batch.store(registrar, stored=stored)
 
 
 def _spec_of(registrar: Registrar, line: bytes, max_line: int) -> ScheduleSpec | InputError:
@@ -51,8 +66,6 @@ class _Batch:
     """Schedules that are stored in one transaction, or the errors of the lines that prevent it."""
 
     def __init__(self) -> None:
-        self.lines = 0
-        self._bytes = 0
         self._specs: dict[str, tuple[int, ScheduleSpec]] = {}
         self._errors: list[tuple[int, InputError]] = []
         self._invalid = 0
@@ -60,19 +73,12 @@ class _Batch:
         self._budget = CpuBudget()
 
     @property
-    def is_full(self) -> bool:
-        """Say whether another line belongs to the next batch."""
-        return self.lines >= BATCH or self._bytes >= BATCH_BYTES
-
-    @property
     def is_too_costly(self) -> bool:
         """Say whether lines are invalid, and no further ones are to be described."""
         return bool(self._errors) and self._budget.is_spent
 
-    def add(self, number: int, spec: ScheduleSpec | InputError, size: int) -> None:
+    def add(self, number: int, spec: ScheduleSpec | InputError) -> None:
         """Add the schedule of a line, or its error; of many errors the first ones are kept."""
-        self.lines += 1
-        self._bytes += size
         if isinstance(spec, ScheduleSpec) and spec.job.identity in self._specs:
             problem = Problem("schedule_id", spec.job.identity, "appears twice in the same batch")
             spec = InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])

@@ -49,6 +49,7 @@ from kron.fronts.service.workflow_deployment import (
     prefix_of,
     read_deployment,
 )
+from kron.launchers.fair_queue import FairTurns
 from kron.launchers.secret import Vault
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find_workflow
@@ -65,6 +66,9 @@ SUSPENDED = "its definition suspends it (policy.suspend): no period starts until
 ALSO_SUSPENDED = "its definition suspends it too (policy.suspend)"
 # The value of If-None-Match and If-Match for "any".
 ANY = "*"
+# Batches of a thousand schedules that are read and stored at once: of more, each would take a turn of the
+# event loop and a connection of the store before one short request goes on.
+BATCHES_AT_ONCE = 2
 
 
 def _no_wake(_: int | None = None) -> None:
@@ -112,6 +116,8 @@ class Registrar:
         # A simulated clock has no time in common with a database.
         self.catalog.lookahead_ms = rules.lookahead_ms if isinstance(clock, SystemClock) else None
         self.catalog.query.lookahead_ms = rules.lookahead_ms
+        # Batches of many schedules that are read and stored at once: one of each caller, who take turns.
+        self.bulk_turns = FairTurns(most=BATCHES_AT_ONCE, per_tenant=1)
         # Answers that take long to compute have a budget, and the callers have turns.
         self.compute_pool = ComputePool()
         self.catalog.query.compute, self.catalog.query.answer_s = self.compute_pool.run, ANSWER_S

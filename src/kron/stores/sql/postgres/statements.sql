@@ -540,9 +540,11 @@ SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], {run.arrays}
 ON CONFLICT DO NOTHING
 
 -- name: start_together
+-- After `advance_together`, which has locked the schedules of these runs.
 INSERT INTO schedule_runs (namespace, changed_at, {shared_run.columns}, shard, idempotency_key, schedule_id, token)
-SELECT %(namespace)s, %(now)s, {shared_run.values}, *
-FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[], %(token)s::bigint[])
+SELECT %(namespace)s, %(now)s, {shared_run.values}, new.*
+FROM set_config('kron.schedules_changed', 'yes', true) CROSS JOIN
+    unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[], %(token)s::bigint[]) AS new
 ON CONFLICT DO NOTHING
 
 -- name: advance_together
