@@ -95,7 +95,8 @@ def encoded(prepared: Prepared) -> Prepared:
     """Return a statement with its rows as one JSON text, if that writes the same.
 
     Row by row, the thread would wait for the interpreter's lock at each of them while it has the database's.
-    A value that all rows share is passed once: reading it from JSON takes longer than writing it.
+    A value that all rows share is passed once: reading it from JSON takes longer than writing it. The first
+    of a key is read even so: with it alone SQLite would compare all runs of a job with all rows.
     """
     statement, _, changes, rows = prepared
     if rows is None:
@@ -105,7 +106,11 @@ def encoded(prepared: Prepared) -> Prepared:
     if not _is_order_free(statement, columns[first_key:]):
         return prepared
     places = range(len(columns))
-    shared = [place for place in places if columns[place].count(columns[place][0]) == len(rows)]
+    shared = [
+        place
+        for place in places
+        if place != first_key and columns[place].count(columns[place][0]) == len(rows)
+    ]
     own = [columns[place] for place in places if place not in shared]
     text = json.dumps(list(zip(*own, strict=True)) or [()] * len(rows), ensure_ascii=False)
     # SQLite would cut a text at a NUL.
