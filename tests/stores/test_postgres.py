@@ -575,7 +575,7 @@ async def test_existing_tables_are_migrated_on_request_only(postgres_url: str) -
     at = len(steps)
     newer = PostgresSchema(postgres_url, [*steps, Migration(at + 1, "more", "CREATE TABLE more ()")])
     with pytest.raises(
-        StoreError, match=f"at migration {at} and this program needs {at + 1}: run kron migrate"
+        StoreUnavailableError, match=f"at migration {at} and this program needs {at + 1}: run kron migrate"
     ):
         await newer.prepare()
     assert [step.name for step in await newer.forward()] == ["more"]

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, Error, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
-from kron.core.errors import InvalidOptionError, StoreError, StoreUnavailableError
+from kron.core.errors import InvalidOptionError, StoreUnavailableError
 from kron.core.redaction import HIDDEN
 from kron.stores.migration import MAX_AHEAD, Applied, Migration, pending, steps_of
 
@@ -103,7 +103,7 @@ class PostgresSchema:
             if not applied:
                 await self._forward(connection, ahead=MAX_AHEAD)
             elif missing:
-                raise StoreError(
+                raise StoreUnavailableError(
                     f"The database is at migration {len(applied)} and this program needs {len(self.steps)}: "
                     "run kron migrate",
                     at=len(applied),
