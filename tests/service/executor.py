@@ -14,6 +14,7 @@ class Sent(NamedTuple):
 
     headers: dict[str, str]
     document: dict[str, object]
+    body: bytes
 
     @property
     def key(self) -> str:
@@ -58,7 +59,7 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
                 executor.kept.add(key)
             self.is_kept = True
             look(key)
-            executor.sent.append(Sent(headers, document))
+            executor.sent.append(Sent(headers, document, body))
             if key in executor.cut:
                 executor.cut.remove(key)
                 self.close_connection = True
