@@ -139,11 +139,11 @@ class Cluster:
     async def advance(self, instant: datetime) -> None:
         await self.clock.advance_to(instant)
 
-    async def eventually(self, condition: Callable[[], object]) -> None:
+    async def eventually(self, condition: Callable[[], object], *, step_ms: int = 100) -> None:
         """Wait until a condition holds, while time passes slowly."""
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
-                await self.clock.advance_to(self.clock.now() + timedelta(milliseconds=100))
+                await self.clock.advance_to(self.clock.now() + timedelta(milliseconds=step_ms))
                 await asyncio.sleep(0.005)
 
     def condition(self, kind: str, name: str = "a") -> dict[str, Any]:
