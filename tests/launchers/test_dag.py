@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kron.clocks.system import SystemClock
 from kron.core.dag.contract import StartRunResult
@@ -27,16 +27,7 @@ class Runs:
         # Called while the states are looked up.
         self.on_look = asyncio.Event()
 
-    async def start_run(
-        self,
-        *,
-        dag_id: str,
-        version: int | None,
-        trigger: str,
-        logical_date: str,
-        input: Mapping[str, object],  # noqa: A002 (the name of the field)
-        rerun_key: str | None,
-    ) -> StartRunResult:
+    async def start_run(self, *, dag_id: str, **_: object) -> StartRunResult:
         user = dag_id.partition(".")[0]
         if user in self.held:
             await self.held[user].wait()

@@ -38,7 +38,6 @@ SLICE_S = 0.05
 MAX_INTERLUDES = 16
 # How long a burst is shared without asking again whether there are several tenants, in seconds.
 SHARED_S = 60.0
-# Later than any due time.
 # Earlier than any due time: loads named jobs only.
 NEVER = -1
 # Backoff after a store failure: the first delay and the longest.

@@ -22,8 +22,8 @@ CACHE_KIB = 2_000
 # Errors of a file that is no database or cannot be opened or written, by the first byte of their codes.
 UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB)
 
-# Work that is followed by a rest, and the longest rest, in seconds: longer than the longest pause of SQLite
-# between two attempts to lock a file.
+# Work that is followed by a rest, and the longest rest, in seconds: longer than the longest pause of another
+# program between two attempts to lock a file, a tenth of a second where SQLite alone decides.
 LONG_S, MAX_REST_S = 0.01, 0.12
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class SqliteFile:
         """Run work with the connection; the errors of the database become StoreError.
 
         After long work that writes it rests for as long: a connection that waits for the only writer's place
-        asks for it every tenth of a second at most, and would never get it between two works in a row.
+        asks for it every few milliseconds, and would not get it between two works in a row.
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kron-file")
