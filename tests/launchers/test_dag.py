@@ -27,7 +27,7 @@ class Runs:
         # Called while the states are looked up.
         self.on_look = asyncio.Event()
 
-    async def start_run(self, *, dag_id: str, **_: object) -> StartRunResult:
+    async def start_run(self, *, dag_id: str, logical_date: str, **_: object) -> StartRunResult:
         user = dag_id.partition(".")[0]
         if user in self.held:
             await self.held[user].wait()
