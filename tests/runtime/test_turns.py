@@ -11,7 +11,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import StoreError
-from kron.core.job.job import Job
+from kron.core.job.job import Job, schedule_prefix
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.registration import create
@@ -162,37 +162,41 @@ class Ending(ScriptedLauncher):
     """Ends the run of a job while a burst starts, a second after it began."""
 
     at_first: Callable[[], None] | None = None
-    ended_after = 0
 
     def start(self, launch: Launch, report: ReportSink) -> None:
         super().start(launch, report)
-        if self.at_first is not None and not self.ended_after:
-            self.ended_after = len(self.started)
-            self.at_first()
+        if self.at_first is not None:
+            end, self.at_first = self.at_first, None
+            end()
 
 
-async def test_an_end_during_a_burst_does_not_wait_for_the_end_of_the_burst(store: Store) -> None:
+@pytest.mark.parametrize("owner", ["bad", "bad/er", "100 % bad"])
+async def test_an_end_during_a_burst_does_not_wait_for_the_end_of_the_burst(store: Store, owner: str) -> None:
     async with stage_on(store) as stage:
         stage.launcher = launcher = Ending(stage.clock)
         stage.engine = stage.make_engine()
         stage.engine.tenant_of = user_of
         await register(store, "good", [job_of("good/x", "0,1 * * * * *", overlap="queue")], stage.now)
-        launcher.then("good/x", Step.HANG)
+        first = [f"{schedule_prefix(owner)}first {n}" for n in range(MANY)]
+        await register(store, owner, [job_of(name, "1 0 12 * * *") for name in first], stage.now)
+        for name in [*first, "good/x"]:
+            launcher.then(name, Step.HANG)
         await stage.run()
         await stage.until(NOON + 2 * SECOND)
-        (run,) = launcher.running
-        await register(store, "bad", [job_of(f"bad/{n}", "0 1 * * * *") for n in range(MANY)], stage.now)
+        names = [f"{schedule_prefix(owner)}{n}" for n in range(MANY)]
+        await register(store, owner, [job_of(name, "0 1 * * * *") for name in names], stage.now)
 
         def end() -> None:
-            stage.clock.jump_to(NOON + MINUTE + SECOND)
-            stage.engine.report(RunReport(run.identity, run.key, 1, RunEvent.SUCCESS, stage.now))
+            stage.clock.jump_to(NOON + MINUTE + SECOND // 2)
+            for run in sorted(launcher.running, key=lambda run: run.identity):
+                stage.engine.report(RunReport(run.identity, run.key, 1, RunEvent.SUCCESS, stage.now))
 
-        # The next periods of the job wait for the end of its first run.
+        # The next periods of the job wait for the end of its first run; all ends of the others come before.
         launcher.at_first = end
         await stage.until(NOON + MINUTE + 2 * SECOND)
-        names = [start.identity for start in launcher.started]
-        assert len([name for name in names if name != "good/x"]) == MANY
-        assert names.index("good/x", 1) <= launcher.ended_after + FIRST_BATCH + FIRST_STEP
+        started = [start.identity for start in launcher.started if start.identity not in first]
+        assert len([name for name in started if name != "good/x"]) == MANY
+        assert started.index("good/x", 1) <= FIRST_BATCH + FIRST_STEP
 
 
 @pytest.mark.slow

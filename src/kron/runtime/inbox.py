@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kron.core.job.job import schedule_prefix
 from kron.core.plan.record import IN_FLIGHT, RunRecord
 from kron.core.plan.report import Launch, RunReport
 from kron.core.plan.step import JobState
@@ -48,13 +49,14 @@ class Inbox:
     def names_besides(self, owners: Collection[str], limit: int, until: int) -> list[str]:
         """Return the names of jobs with reports up to an instant, at most `limit`, of none of these owners.
 
-        The owner is what the name of a job starts with, up to a slash.
+        The owner is told by the prefix of the name.
         """
+        prefixes = frozenset(map(schedule_prefix, owners))
         names: dict[str, None] = {}
         for report in self.reports:
             if len(names) == limit:
                 break
-            if report.at <= until and report.identity.partition("/")[0] not in owners:
+            if report.at <= until and report.identity[: report.identity.find("/") + 1] not in prefixes:
                 names[report.identity] = None
         return list(names)
 

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
 
+from kron.core.job.job import schedule_prefix
 from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of, secret_key
 from kron.fronts.service.auth.keyring import FRESH_S, SOON_S, STALE_S, Keyring
-from kron.fronts.service.auth.principal import Caller, TokenScope, UnauthenticatedError, schedule_prefix
+from kron.fronts.service.auth.principal import Caller, TokenScope, UnauthenticatedError
 from kron.fronts.service.auth.token import MAX_TOKEN, TokenReader, TokenRules, make_token, verified
 from kron.fronts.service.security import token_reader_of as wired_reader
 from kron.fronts.service.settings import Settings

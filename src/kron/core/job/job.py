@@ -58,6 +58,11 @@ def check_identity(value: object) -> str:
     return str(value)
 
 
+def schedule_prefix(user: str) -> str:
+    """Return the prefix of the names of a user's schedules; no two users share one."""
+    return user.replace("%", "%25").replace("/", "%2F") + "/"
+
+
 def _parse_zone(value: object) -> str:
     return zone_of(parse_text(value)).key
 

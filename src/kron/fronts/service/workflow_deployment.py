@@ -10,6 +10,7 @@ from kron.app.dag.secret import sealed_dag, task_problems, unsealed_dag
 from kron.app.launchers import settings_of
 from kron.core.dag.contract import DagError
 from kron.core.errors import InputError, Problem
+from kron.core.job.job import schedule_prefix
 from kron.core.plan.record import JobRecord
 from kron.core.value_types import NAME_TEXT, VERSION
 from kron.core.workflow import (
@@ -110,7 +111,7 @@ def prefix_of(workflow_id: str, user_id: str) -> str:
     A workflow whose name starts with its owner's has its schedules among the owner's.
     """
     owned = workflow_id.startswith(caller.workflow_prefix(user_id))
-    return f"{caller.schedule_prefix(user_id) if owned else ''}{workflow_id}/"
+    return f"{schedule_prefix(user_id) if owned else ''}{workflow_id}/"
 
 
 def _check_tasks(workflow_id: str, dag: object) -> None:

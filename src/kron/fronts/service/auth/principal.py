@@ -158,11 +158,6 @@ def parse_scopes(value: object) -> frozenset[TokenScope]:
     return frozenset(TokenScope(name) for name in names if isinstance(name, str) and name in known)
 
 
-def schedule_prefix(user: str) -> str:
-    """Return the prefix of a user's schedule names; no two users share one."""
-    return user.replace("%", "%25").replace("/", "%2F") + "/"
-
-
 def workflow_prefix(user: str) -> str:
     """Return the prefix of a user's workflow names, in the characters that such names allow.
 

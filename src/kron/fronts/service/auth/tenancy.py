@@ -12,6 +12,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from kron.core.errors import Problem
+from kron.core.job.job import schedule_prefix
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import (
     AuditCursor,
@@ -50,7 +51,6 @@ from kron.fronts.service.auth.principal import (
     current_caller,
     listed_keys,
     owner_of,
-    schedule_prefix,
     workflow_prefix,
 )
 from kron.fronts.service.errors import InvalidScheduleError

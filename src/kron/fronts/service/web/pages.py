@@ -12,11 +12,12 @@ from starlette.responses import Response, StreamingResponse
 
 from kron.core.errors import ConflictError, InputError, InvalidInstantError
 from kron.core.fields import parse_instant
+from kron.core.job.job import schedule_prefix
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.time.zone import zone_of
 from kron.fronts.service.api.description import ApiDescription
-from kron.fronts.service.auth.principal import current_caller, default_owner, schedule_prefix
+from kron.fronts.service.auth.principal import current_caller, default_owner
 from kron.fronts.service.client import LocalClient, PageRequest
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import OutputRequest
