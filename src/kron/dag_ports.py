@@ -18,6 +18,7 @@ from kron.core.dag.record import (
     DagState,
     DagSummary,
     DagTask,
+    LeasedTask,
 )
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 
@@ -45,7 +46,7 @@ class DagClaimRequest(NamedTuple):
     takes_over: bool = True
     latest_lease: int | None = None
 
-    def users_without_room(self, claimed: Sequence[DagClaim]) -> frozenset[str]:
+    def users_without_room(self, claimed: Sequence[LeasedTask]) -> frozenset[str]:
         """Return the users that get no further task, after some were claimed."""
         counts = Counter(self.executing)
         counts.update(claim.run.user_id for claim in claimed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kron.core.dag.definition import MAX_DOCUMENT, DagDefinition
-from kron.core.dag.plan import Busy, claimed, shortened
+from kron.core.dag.plan import Busy, leased_to, shortened
 from kron.core.dag.record import (
     AttemptOutcome,
     DagAttempt,
@@ -18,6 +18,7 @@ from kron.core.dag.record import (
     DagSummary,
     DagTask,
     DagTaskStatus,
+    LeasedTask,
 )
 from kron.dag_ports import DagClaimRequest, DagLease
 from kron.stores.statement import FOR_EVER, statements
@@ -256,28 +257,28 @@ class DagTables:
     async def claim(self, request: DagClaimRequest) -> list[DagClaim]:
         """Lease due tasks to a worker within every limit: first those of dead workers, then queued ones."""
 
-        async def work(transaction: Transaction) -> list[DagClaim]:
+        async def work(transaction: Transaction) -> list[LeasedTask]:
             latest = FOR_EVER if request.latest_lease is None else request.latest_lease
             values = {"now": request.now, "latest": latest, "limit": request.limit}
-            claims: list[DagClaim] = []
+            leased: list[LeasedTask] = []
             takes_over = request.takes_over and not request.is_full
             for row in await transaction.rows("expired", values) if takes_over else ():
-                await self._claim(transaction, request, _task_of(row), claims, taken_over=True)
-            if len(claims) < request.limit:
-                await self._claim_queued(transaction, request, claims)
-            return claims
+                await self._claim(transaction, request, _task_of(row), leased, taken_over=True)
+            if len(leased) < request.limit:
+                await self._claim_queued(transaction, request, leased)
+            return leased
 
         if request.latest_lease is not None:
             await self._shorten_retries(request.now)
-        claims = await self._database.do(work, exclusive=True)
-        return [await self._with_task(claim) for claim in claims]
+        leased = await self._database.do(work, exclusive=True)
+        return [await self._claim_of(each) for each in leased]
 
-    async def _with_task(self, claim: DagClaim) -> DagClaim:
-        """Return a claim with the definition of its task and its input, read once all claims are written."""
-        run, definition = await self._defined(claim.run)
-        spec = definition.tasks[claim.task.task_id]
+    async def _claim_of(self, leased: LeasedTask) -> DagClaim:
+        """Return a claim with the definition of its task and its input, read once all leases are written."""
+        run, definition = await self._defined(leased.run)
+        spec = definition.tasks[leased.task.task_id]
         upstream = await self.results(run.run_id, spec.depends_on, most=MAX_DOCUMENT)
-        return claim._replace(run=run, spec=spec, upstream=upstream)
+        return DagClaim(run, leased.task, leased.taken_over, spec, upstream)
 
     async def _shorten_retries(self, now: int) -> None:
         """Let retries wait no longer than their delay: the clock was ahead when they were queued."""
@@ -292,19 +293,19 @@ class DagTables:
                 await self.commit(DagChange(run.revision, run, (sooner,)))
 
     async def _claim_queued(
-        self, transaction: Transaction, request: DagClaimRequest, claims: list[DagClaim]
+        self, transaction: Transaction, request: DagClaimRequest, leased: list[LeasedTask]
     ) -> None:
         busy = Busy({str(name): int(slots) for name, slots in await transaction.rows("pools", {})})
         for run_id, dag_id, pool, number in await transaction.rows("busy", {}):
             busy.add(DagTask(run_id, "", 0, dag_id, pool, DagTaskStatus.RUNNING), number)
         after: dict[str, object] = {"due_at": -FOR_EVER, "run_id": "", "position": -1}
         for _ in range(MAX_PAGES):
-            page = {"now": request.now, "limit": PAGE, **_without(request.users_without_room(claims))}
+            page = {"now": request.now, "limit": PAGE, **_without(request.users_without_room(leased))}
             rows = await transaction.rows("queued", {**after, **page})
             for task in map(_task_of, rows):
-                if len(claims) >= request.limit:
+                if len(leased) >= request.limit:
                     return
-                await self._claim(transaction, request, task, claims, busy=busy)
+                await self._claim(transaction, request, task, leased, busy=busy)
                 after = {"due_at": task.due_at, "run_id": task.run_id, "position": task.position}
             if len(rows) < PAGE:
                 return
@@ -314,7 +315,7 @@ class DagTables:
         transaction: Transaction,
         request: DagClaimRequest,
         task: DagTask,
-        claims: list[DagClaim],
+        leased: list[LeasedTask],
         *,
         busy: Busy | None = None,
         taken_over: bool = False,
@@ -323,25 +324,25 @@ class DagTables:
         assert run is not None, "a task has a run"
         if busy is not None and not busy.has_room(run, task):
             return
-        if not taken_over and run.user_id in request.users_without_room(claims):
+        if not taken_over and run.user_id in request.users_without_room(leased):
             return
-        claim, attempt = claimed(
-            DagClaim(run, task, taken_over), request.worker, request.now, request.lease_until
+        mine, attempt = leased_to(
+            request.worker, LeasedTask(run, task, taken_over), request.now, request.lease_until
         )
         # The run first, as in a commit: a transaction that has its row decides about its tasks.
-        if not await _update_run(transaction, claim.run, run.revision):
+        if not await _update_run(transaction, mine.run, run.revision):
             return
         rows = await transaction.rows("task", {"run_id": task.run_id, "task_id": task.task_id})
         if list(map(_task_of, rows)) != [task]:
             # Another transaction was first; without a change the run keeps its state.
             await _update_run(transaction, run, run.revision + 1)
             return
-        await transaction.count("update_task", _values_of(claim.task))
+        await transaction.count("update_task", _values_of(mine.task))
         if attempt is not None:
             await transaction.many("write_attempt", [_values_of(attempt)])
         if busy is not None:
             busy.add(task)
-        claims.append(claim)
+        leased.append(mine)
 
     async def renew(self, worker: str, leases: Sequence[DagLease], until: int) -> dict[DagLease, bool]:
         """Extend leases; return those the worker still has, and whether their runs are being cancelled."""

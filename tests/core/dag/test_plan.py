@@ -12,10 +12,10 @@ from kron.core.dag.definition import definition_of, read_definition
 from kron.core.dag.plan import (
     TaskEnd,
     cancelled,
-    claimed,
     cleared,
     ended,
     ended_together,
+    leased_to,
     new_tasks,
     retried,
     run_id_of,
@@ -28,11 +28,11 @@ from kron.core.dag.record import (
     TASK_MOVES,
     AttemptOutcome,
     DagChange,
-    DagClaim,
     DagRun,
     DagRunStatus,
     DagState,
     DagTaskStatus,
+    LeasedTask,
 )
 
 RULES = ("all_success", "all_done", "one_failed", "none_failed")
@@ -75,7 +75,7 @@ def after(state: DagState, change: DagChange) -> DagState:
 
 
 def claim_one(state: DagState, name: str, now: int) -> DagState:
-    claim, attempt = claimed(DagClaim(state.run, state.tasks[name]), "w", now, now + 10)
+    claim, attempt = leased_to("w", LeasedTask(state.run, state.tasks[name]), now, now + 10)
     assert attempt is not None
     assert attempt.attempt == claim.task.attempt
     revision = state.run.revision + 1
@@ -236,7 +236,7 @@ def test_a_branch_names_each_task_after_it_once(result: str, error: str | None) 
         *({"id": name, "type": "python", "function": "f", "dependsOn": ["a"]} for name in "bc"),
     ]
     state = state_of({"nodes": nodes})
-    claim, _ = claimed(DagClaim(state.run, state.tasks["a"]), "w", 0, 1)
+    claim, _ = leased_to("w", LeasedTask(state.run, state.tasks["a"]), 0, 1)
     state = state._replace(run=claim.run, tasks={**state.tasks, "a": claim.task})
     change = ended(state, claim.task, TaskEnd(GOOD, result=result), 1)
     assert change is not None
@@ -249,7 +249,7 @@ def test_tasks_after_several_that_ended_are_decided_once_for_all() -> None:
         {"id": "c", "type": "python", "function": "f", "dependsOn": ["a", "b"]},
     ]
     state = state_of({"nodes": nodes})
-    claims = [claimed(DagClaim(state.run, state.tasks[name]), "w", 0, 1)[0] for name in "ab"]
+    claims = [leased_to("w", LeasedTask(state.run, state.tasks[name]), 0, 1)[0] for name in "ab"]
     state = state._replace(
         run=claims[0].run, tasks={**state.tasks, **{each.task.task_id: each.task for each in claims}}
     )

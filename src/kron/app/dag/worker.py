@@ -27,7 +27,7 @@ from kron.app.dag.task_call import (
 from kron.app.dag.write import Decide, write_run
 from kron.app.launchers import build_launcher, settings_of
 from kron.clocks.system import SystemClock
-from kron.core.dag.definition import ResultSource, TaskSpec
+from kron.core.dag.definition import ResultSource
 from kron.core.dag.plan import TaskEnd, accepted, ended_together, execution_key
 from kron.core.dag.record import AttemptOutcome, DagClaim
 from kron.core.errors import InputError, StoreError
@@ -97,12 +97,6 @@ class TaskExecution:
         """Return whether an attempt of a dead worker that never started may start without a second effect."""
         is_ending = self.why is not None or bool(self.claim.run.cancel)
         return self.claim.taken_over and self.launcher.traits.idempotent and not is_ending
-
-    @property
-    def spec(self) -> TaskSpec:
-        """Return the definition of the task."""
-        assert self.claim.spec is not None, "a store returns it with the claim"
-        return self.claim.spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +334,6 @@ class DagWorker:
 
     async def _start(self, claim: DagClaim, now: int) -> None:
         spec = claim.spec
-        assert spec is not None, "a store returns it with the claim"
         # The owner of the run, whatever the task says: its secrets and its signature are the owner's.
         document: dict[str, object] = {**spec.launcher, "user_id": claim.run.user_id}
         if document["kind"] == ProcessSettings.kind:
@@ -447,7 +440,7 @@ class DagWorker:
         if outcome is AttemptOutcome.CANCELLED:
             outcome = execution.why or AttemptOutcome.LOST
             error = _reason_of(execution, outcome) or error
-        if outcome is AttemptOutcome.SUCCESS and execution.spec.policy.result is ResultSource.LAST_LINE:
+        if outcome is AttemptOutcome.SUCCESS and execution.claim.spec.policy.result is ResultSource.LAST_LINE:
             result, error = _last_line(execution.output)
             outcome = AttemptOutcome.SUCCESS if error is None else AttemptOutcome.FAILED
         self._end(execution, TaskEnd(outcome, error, result))
@@ -499,7 +492,7 @@ class DagWorker:
 
 def _reason_of(execution: TaskExecution, outcome: AttemptOutcome) -> str | None:
     if outcome is AttemptOutcome.TIMEOUT:
-        return f"it took longer than its timeout of {execution.spec.policy.timeout}"
+        return f"it took longer than its timeout of {execution.claim.spec.policy.timeout}"
     return STOPPED if outcome is AttemptOutcome.LOST else None
 
 
@@ -528,7 +521,6 @@ def launch_of(claim: DagClaim, launcher: str, kind: str) -> Launch:
 def payload_of(claim: DagClaim, key: str) -> Payload:
     """Return what the executor of an attempt gets, or raise DocumentTooLargeError."""
     run, task, spec = claim.run, claim.task, claim.spec
-    assert spec is not None, "a store returns it with the claim"
     facts = {
         "dag_id": run.dag_id,
         "run_id": run.run_id,

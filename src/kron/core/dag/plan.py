@@ -15,12 +15,12 @@ from kron.core.dag.record import (
     AttemptOutcome,
     DagAttempt,
     DagChange,
-    DagClaim,
     DagRun,
     DagRunStatus,
     DagState,
     DagTask,
     DagTaskStatus,
+    LeasedTask,
 )
 from kron.core.plan.compiled import cached_by_text
 from kron.core.time.instant import instant_text
@@ -178,19 +178,20 @@ class Busy:
         )
 
 
-def claimed(claim: DagClaim, worker: str, now: int, lease_until: int) -> tuple[DagClaim, DagAttempt | None]:
-    """Return a claim with the worker's lease; a task that is not taken over starts its next attempt."""
-    leased = claim.task._replace(worker=worker, lease_until=lease_until)
-    if claim.taken_over:
-        return claim._replace(task=leased), None
+def leased_to(
+    worker: str, free: LeasedTask, now: int, lease_until: int
+) -> tuple[LeasedTask, DagAttempt | None]:
+    """Return a task with the worker's lease; one that is not taken over starts its next attempt."""
+    leased = free.task._replace(worker=worker, lease_until=lease_until)
+    if free.taken_over:
+        return free._replace(task=leased), None
     task = leased.moved(RUNNING)._replace(
         attempt=leased.attempt + 1, started_at=now, ended_at=None, error=None, accepted=0
     )
-    run = claim.run.moved(DagRunStatus.RUNNING)
+    run = free.run.moved(DagRunStatus.RUNNING)
     run = run._replace(started_at=run.started_at or now)
-    return claim._replace(run=run, task=task), DagAttempt(
-        task.run_id, task.task_id, task.attempt, worker, now
-    )
+    attempt = DagAttempt(task.run_id, task.task_id, task.attempt, worker, now)
+    return LeasedTask(run, task), attempt
 
 
 def holds(task: DagTask, worker: str, attempt: int) -> bool:

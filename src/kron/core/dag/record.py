@@ -160,18 +160,25 @@ class DagChange(NamedTuple):
     attempts: tuple[DagAttempt, ...] = ()
 
 
-class DagClaim(NamedTuple):
-    """A task that a worker may execute now, with the results of the tasks it depends on, as JSON texts.
-
-    A taken over one was executed by a worker whose lease expired. `spec` is the definition of the task. Of
-    results with more characters than a document may have, `upstream` has a part that is too large by itself.
-    """
+class LeasedTask(NamedTuple):
+    """A task and its run; one taken over was executed by a worker whose lease expired."""
 
     run: DagRun
     task: DagTask
     taken_over: bool = False
-    upstream: Mapping[str, str] = {}
-    spec: TaskSpec | None = None
+
+
+class DagClaim(NamedTuple):
+    """A task that a worker may execute now, with its definition, and what it depends on as JSON texts.
+
+    Of results longer than a document may be, `upstream` has a part that is too large by itself.
+    """
+
+    run: DagRun
+    task: DagTask
+    taken_over: bool
+    spec: TaskSpec
+    upstream: Mapping[str, str]
 
 
 class DagSummary(NamedTuple):
