@@ -20,6 +20,7 @@ from kron.stores.postgres.schema import PostgresSchema
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.file import connect
 from kron.stores.sqlite.store import SqliteStore
+from kron.stores.statement import statements
 from kron.testing.store_contract import NOW, SPACE, a_job, a_run, an_end, stored, written
 from tests.waiting import wait_for
 
@@ -138,9 +139,12 @@ async def test_postgres_checks_all_but_the_starts_whose_schedules_it_has_just_ch
     with connection_to(postgres_url) as connection:
         insert = copy_of(connection, "strays")
         connection.execute("UPDATE strays SET schedule_id = 'gone', idempotency_key = 'x' || kind")
-        with connection.transaction(force_rollback=True):
-            connection.execute("SELECT set_config('kron.schedules_changed', 'yes', true)")
+        said = re.search(r"set_config\(.*?\)", statements("postgres")["start_together"])
+        assert said
+        with connection.transaction():
+            connection.execute(f"SELECT {said.group()}")
             assert connection.execute(insert).rowcount == 2
+        connection.execute("UPDATE strays SET idempotency_key = 'y' || kind, nominal_time = nominal_time + 1")
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             connection.execute(insert)
 
