@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.task.errors import CronExpressionInvalidError, TaskTryDeserializeError
-from kron.core.task.restore import OPTIONAL, TEXTS, _check_fields, _check_record, _check_times
+from kron.core.task.restore import _check_fields, _check_record, _check_times
 from kron.core.task.task import TaskConfig, job_of
 from kron.core.time.instant import LAST_SECOND
 from kron.fronts.embed.scheduler import Scheduler
@@ -109,7 +109,7 @@ async def test_a_crash_while_the_state_is_taken_over_leaves_nothing_behind(tmp_p
 
 def fault_by_name(record: JobRecord) -> str | None:
     try:
-        _check_fields(record, TEXTS, OPTIONAL)
+        _check_fields(record)
         _check_times(record, NOW)
     except TaskTryDeserializeError as fault:
         return str(fault)
@@ -118,7 +118,7 @@ def fault_by_name(record: JobRecord) -> str | None:
 
 def fault_at_once(record: JobRecord) -> str | None:
     try:
-        _check_record(record, TEXTS, OPTIONAL, NOW)
+        _check_record(record, NOW)
     except TaskTryDeserializeError as fault:
         return str(fault)
     return None

@@ -2,7 +2,9 @@
 
 import json
 from functools import lru_cache
-from typing import TypeAlias
+from itertools import compress
+from operator import le
+from typing import Any, NamedTuple
 
 from kron.core.errors import InputError
 from kron.core.plan.compiled import MAX_COMPILED, compiled_job, handled_of
@@ -20,14 +22,14 @@ from kron.core.task.errors import (
 from kron.core.time.instant import LAST_SECOND
 
 # Which fields of a job and of a run hold texts, and which may be None.
-TEXTS, RUN_TEXTS = (
-    frozenset(field for field, each in field_types(record).items() if each.is_text)
+TEXTS: dict[type, frozenset[str]] = {
+    record: frozenset(field for field, each in field_types(record).items() if each.is_text)
     for record in (JobRecord, RunRecord)
-)
-OPTIONAL, RUN_OPTIONAL = (
-    frozenset(field for field, each in field_types(record).items() if each.is_optional)
+}
+OPTIONAL: dict[type, frozenset[str]] = {
+    record: frozenset(field for field, each in field_types(record).items() if each.is_optional)
     for record in (JobRecord, RunRecord)
-)
+}
 # The errors of a text that is not a definition, and the type of the earlier definitions.
 UNREADABLE = (InputError, ValueError, TypeError, LookupError, AttributeError)
 EARLIER = "list of definitions"
@@ -45,19 +47,26 @@ PAST = frozenset(
 
 # The most cached shapes of records: their empty fields, and the types of the others.
 MAX_SHAPES = 1_000
-Bounds: TypeAlias = tuple[list[int], list[int]]
+
+
+class Bounds(NamedTuple):
+    """Which fields of a record are numbers, and the least and the most that each may be."""
+
+    are_numbers: list[bool]
+    least: list[int]
+    most: list[int]
 
 
 def fault_of(state: JobState, *, now: int) -> TaskTryDeserializeError | None:
     """Return the fault of a stored task, or None if it can be used."""
     try:
-        _check_record(state.job, TEXTS, OPTIONAL, now)
+        _check_record(state.job, now)
         _check_definition(state.job)
         _check_state(state.job)
         if state.fault is not None:
             raise TaskInvalidStructureError(value=state.job.identity, reason=state.fault)
         for run in state.runs:
-            _check_record(run, RUN_TEXTS, RUN_OPTIONAL, _latest(state.job, now))
+            _check_record(run, _latest(state.job, now))
     except TaskTryDeserializeError as fault:
         return fault
     return None
@@ -68,41 +77,36 @@ def _latest(job: JobRecord, now: int) -> int:
     return max([now, *(1000 * last for _, last in handled_of(job.handled))])
 
 
-def _check_record(
-    record: JobRecord | RunRecord, texts: frozenset[str], optional: frozenset[str], now: int
-) -> None:
+def _check_record(record: JobRecord | RunRecord, now: int) -> None:
     """Check every field; if types and bounds hold, the usual case, no field is read by name."""
-    bounds = _bounds(record._fields, tuple(map(type, record)), texts, optional, now)
+    bounds = _bounds(type(record), tuple(map(type, record)), now)  # type: ignore[arg-type]
     if bounds is not None:
-        numbers = [value for value in record if isinstance(value, int)]
-        if all(map(int.__le__, bounds[0], numbers)) and all(map(int.__le__, numbers, bounds[1])):
+        numbers: list[Any] = list(compress(record, bounds.are_numbers))
+        if all(map(le, bounds.least, numbers)) and all(map(le, numbers, bounds.most)):
             return
-    _check_fields(record, texts, optional)
+    _check_fields(record)
     _check_times(record, now)
 
 
 @lru_cache(maxsize=MAX_SHAPES)
-def _bounds(
-    fields: tuple[str, ...],
-    kinds: tuple[type, ...],
-    texts: frozenset[str],
-    optional: frozenset[str],
-    now: int,
-) -> Bounds | None:
+def _bounds(record: type[Any], kinds: tuple[type, ...], now: int) -> Bounds | None:
     """Return the bounds of each number of such a record; None if a type is wrong."""
-    least: list[int] = []
-    most: list[int] = []
-    for field, kind in zip(fields, kinds, strict=True):
-        if kind is int and field not in texts:
+    bounds = Bounds([], [], [])
+    texts, optional = TEXTS[record], OPTIONAL[record]
+    for field, kind in zip(record._fields, kinds, strict=True):
+        is_number = kind is int and field not in texts
+        bounds.are_numbers.append(is_number)
+        if is_number:
             latest = (now + 1) // 1000 if field in PAST_SECONDS else now + 1 if field in PAST else LAST_MS
-            least.append(1 if field in FROM_ONE else -LAST_MS)
-            most.append(min(latest, LAST_MS))
+            bounds.least.append(1 if field in FROM_ONE else -LAST_MS)
+            bounds.most.append(min(latest, LAST_MS))
         elif not (field in optional if kind is type(None) else field in texts and issubclass(kind, str)):
             return None
-    return least, most
+    return bounds
 
 
-def _check_fields(record: JobRecord | RunRecord, texts: frozenset[str], optional: frozenset[str]) -> None:
+def _check_fields(record: JobRecord | RunRecord) -> None:
+    texts, optional = TEXTS[type(record)], OPTIONAL[type(record)]
     for field, value in zip(record._fields, record, strict=True):
         if value is None:
             if field not in optional:
