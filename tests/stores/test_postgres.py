@@ -587,7 +587,7 @@ async def test_a_migration_that_waits_for_a_long_transaction_keeps_nobody_from_t
 ) -> None:
     store = open_store()
     await stored(store, a_job())
-    steps = steps_of("postgres")
+    steps = list(steps_of("postgres"))
     steps.append(Migration(len(steps) + 1, "more", "ALTER TABLE schedules ADD COLUMN more text"))
     waiting = "SELECT 1 FROM pg_locks WHERE relation = 'schedules'::regclass AND NOT granted"
     with psycopg.connect(postgres_url) as long, psycopg.connect(postgres_url, autocommit=True) as watching:
@@ -607,7 +607,7 @@ async def test_a_migration_that_waits_for_a_long_transaction_keeps_nobody_from_t
 async def test_a_worker_keeps_working_while_the_tables_are_one_step_ahead(
     open_store: Open, postgres_url: str
 ) -> None:
-    steps = steps_of("postgres")
+    steps = list(steps_of("postgres"))
     steps.append(Migration(len(steps) + 1, "more", "ALTER TABLE schedules ADD COLUMN more text"))
     await PostgresSchema(postgres_url, steps).forward()
     await stored(open_store(), a_job())

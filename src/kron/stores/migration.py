@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -66,9 +67,10 @@ class Schema(Protocol):
         ...
 
 
-def steps_of(database: str) -> list[Migration]:
-    """Return this program's steps for one kind of database."""
-    return [Migration(*migration) for migration in migrations(database)]
+@cache
+def steps_of(database: str) -> tuple[Migration, ...]:
+    """Return this program's steps for one kind of database, read once."""
+    return tuple(Migration(*migration) for migration in migrations(database))
 
 
 def pending(steps: Sequence[Migration], applied: Sequence[Applied], *, ahead: int = 0) -> list[Migration]:

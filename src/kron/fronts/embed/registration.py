@@ -10,7 +10,7 @@ from inspect import (
     isgeneratorfunction,
     signature,
 )
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kron.core.cron.dialect import EXTENDED, POSIX, parse
 from kron.core.errors import InvalidCronExpressionError
@@ -27,6 +27,8 @@ from kron.core.task.task import TaskConfig
 from kron.core.time.instant import MILLISECOND
 
 PARTS = 4
+# Made once: to write it in each check takes longer than the check.
+SEQUENCE = (list, tuple)
 # Longer ones cannot be written as a duration; one that ends after the calendar is accepted.
 MAX_DELAY = timedelta(days=timedelta.max.days)
 Callback = Callable[[], Awaitable[object]]
@@ -40,13 +42,20 @@ class Registration(NamedTuple):
     callback: Callback
 
 
+class Checked(NamedTuple):
+    """Valid values that registrations may share, by text or by id: the list keeps each object alive."""
+
+    crons: set[str]
+    callbacks: set[int]
+    delays: set[int]
+
+
 def read_registrations(registrations: object) -> list[Registration]:
     """Return the registrations of a list, or raise the error of the first invalid one."""
-    if not isinstance(registrations, list | tuple):
+    if not isinstance(registrations, SEQUENCE):
         raise RegistrationsNotArrayError
     valid: dict[str, Registration] = {}
-    # Values that many registrations share are checked once; the list keeps each object, and its id, alive.
-    known: set[object] = set()
+    known = Checked(set(), set(), set())
     for index, item in enumerate(registrations):
         registration = _read(index, item, known)
         name = registration.task.name
@@ -56,22 +65,21 @@ def read_registrations(registrations: object) -> list[Registration]:
     return list(valid.values())
 
 
-def _read(index: int, item: object, known: set[object]) -> Registration:
-    if fault := _shape_fault(item):
+def _read(index: int, item: Any, known: Checked) -> Registration:
+    if fault := _shape_fault(item, known):
         raise RegistrationShapeError(registration_index=index, received=item, reason=fault)
-    assert isinstance(item, list | tuple)
     name, cron, callback, delay = item
     if fault := _name_fault(name):
         raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
-    if cron not in known:
+    if cron not in known.crons:
         _check_cron(index, cron)
-        known.add(cron)
-    if id(callback) not in known:
+        known.crons.add(cron)
+    if id(callback) not in known.callbacks:
         _check_callback(index, callback)
-        known.add(id(callback))
-    if id(delay) not in known:
+        known.callbacks.add(id(callback))
+    if id(delay) not in known.delays:
         _check_delay(index, delay)
-        known.add(id(delay))
+        known.delays.add(id(delay))
     return Registration(TaskConfig(name, cron, delay), callback)
 
 
@@ -116,9 +124,9 @@ def _check_delay(index: int, delay: timedelta) -> None:
         )
 
 
-def _shape_fault(item: object) -> str | None:
+def _shape_fault(item: object, known: Checked) -> str | None:
     """Return the fault in the number or the types of a registration's parts, or None."""
-    if not isinstance(item, list | tuple):
+    if not isinstance(item, SEQUENCE):
         return f"is not a tuple but {type(item).__name__}"
     if len(item) != PARTS:
         return f"has {len(item)} parts instead of {PARTS}"
@@ -127,10 +135,11 @@ def _shape_fault(item: object) -> str | None:
         return f"its name is not a string but {type(name).__name__}"
     if not isinstance(cron, str):
         return f"its cron expression is not a string but {type(cron).__name__}"
-    if iscoroutine(callback):
-        return "its callback is a coroutine; pass the function itself, without calling it"
-    if not callable(callback):
-        return f"its callback is not a function but {type(callback).__name__}"
+    if id(callback) not in known.callbacks:
+        if iscoroutine(callback):
+            return "its callback is a coroutine; pass the function itself, without calling it"
+        if not callable(callback):
+            return f"its callback is not a function but {type(callback).__name__}"
     if not isinstance(delay, timedelta):
         return f"its retry delay is not a timedelta but {type(delay).__name__}"
     return None

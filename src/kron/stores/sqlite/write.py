@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
@@ -33,7 +34,10 @@ T = TypeVar("T")
 MANY_ROWS = 8
 # New jobs that one statement gets: all at once would take twice the memory of their records, and a connection
 # keeps the values that a statement was last executed with.
-PART_ROWS = 2_000
+PART_ROWS = 1_000
+# Rows that are written as JSON at a time: while it is written each value is a text of its own.
+JSON_ROWS = 200
+write_json = json.JSONEncoder(ensure_ascii=False).encode
 # How long one look for the writer's place takes; and the first byte of the codes of SQLite's errors.
 SHORT_MS, PRIMARY = 10, 0xFF
 # Kinds of transactions that a connection remembers; most programs use a dozen.
@@ -101,26 +105,29 @@ def encoded(prepared: Prepared) -> Prepared:
     statement, _, changes, rows = prepared
     if rows is None:
         return prepared
-    columns = list(zip(*rows, strict=True))
-    first_key = len(columns) - _keys_of(statement)
-    if not _is_order_free(statement, columns[first_key:]):
+    first_key = len(rows[0]) - _keys_of(statement)
+    if not _is_order_free(statement, rows, first_key):
         return prepared
-    places = range(len(columns))
-    shared = [
-        place
-        for place in places
-        if place != first_key and columns[place].count(columns[place][0]) == len(rows)
-    ]
-    own = [columns[place] for place in places if place not in shared]
-    text = json.dumps(list(zip(*own, strict=True)) or [()] * len(rows), ensure_ascii=False)
+    shared = {
+        place: column[0]
+        for place, column in enumerate(zip(*rows, strict=True))
+        if place != first_key and column.count(column[0]) == len(rows)
+    }
+    own = tuple(place for place in range(len(rows[0])) if place not in shared)
+    text = _json_of(rows, own)
     # SQLite would cut a text at a NUL.
-    if ESCAPED_NUL in text and any(
-        "\0" in value for values in own for value in values if isinstance(value, str)
-    ):
+    if ESCAPED_NUL in text and any("\0" in value for row in rows for value in row if isinstance(value, str)):
         return prepared
-    values = [columns[place][0] for place in shared if place < first_key]
-    keys = [columns[place][0] for place in shared if place >= first_key]
+    values = [value for place, value in shared.items() if place < first_key]
+    keys = [value for place, value in shared.items() if place >= first_key]
     return Prepared(_of_json(statement, frozenset(shared)), (*values, text, *keys), changes)
+
+
+def _json_of(rows: Sequence[Sequence[object]], places: Sequence[int]) -> str:
+    """Return some values of each row as JSON, written part by part: each part takes some times its length."""
+    take = itemgetter(*places) if len(places) > 1 else lambda row: [row[place] for place in places]
+    parts = (rows[start : start + JSON_ROWS] for start in range(0, len(rows), JSON_ROWS))
+    return f"[{','.join(write_json(list(map(take, part)))[1:-1] for part in parts)}]"
 
 
 def _keys_of(statement: str) -> int:
@@ -128,11 +135,11 @@ def _keys_of(statement: str) -> int:
     return statement.partition("WHERE")[2].count("?") if statement.startswith("UPDATE") else 0
 
 
-def _is_order_free(statement: str, keys: Sequence[Sequence[object]]) -> bool:
+def _is_order_free(statement: str, rows: Sequence[Sequence[object]], first_key: int) -> bool:
     """Say whether one execution for all rows writes the same as one for each, in their order."""
-    if not keys:
+    if first_key == len(rows[0]):
         return statement.startswith("INSERT")
-    return len(set(zip(*keys, strict=True))) == len(keys[0])
+    return len({tuple(row[first_key:]) for row in rows}) == len(rows)
 
 
 @lru_cache(MAX_KNOWN)
