@@ -318,7 +318,7 @@ async def test_postgres_finds_a_second_tenant_without_the_schedules_of_the_first
         read = f"EXPLAIN (ANALYZE, TIMING off) {statements('postgres')['serves_others']}"
         rows = connection.execute(read.encode(), {"namespace": SPACE, "tenant": "ann"})
         plan = "\n".join(row[0] for row in rows)
-    assert (plan.count("schedules_user"), plan.count("schedules_no_user")) == (2, 1), plan
+    assert (plan.count("schedules_user"), plan.count("namespaces_without_user_pkey")) == (2, 1), plan
     assert "Rows Removed" not in plan, plan
     await store.close()
 

@@ -86,7 +86,8 @@ class LoadLimit:
     def saw(self, states: Sequence[JobState]) -> None:
         """Note the jobs of a batch."""
         runs = sum(len(state.runs) for state in states)
-        text = sum(state.job.text_size + sum(map(len, state.definitions.values())) for state in states)
+        text = sum(state.job.text_size for state in states)
+        text += sum(sum(map(len, state.definitions.values())) for state in states if state.definitions)
         share = max(runs / MAX_READ_RUNS, text / MAX_READ_TEXT)
         if share > 1:
             self._jobs = max(1, int(len(states) / share))

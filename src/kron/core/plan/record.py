@@ -127,9 +127,8 @@ class JobRecord(NamedTuple):
     def text_size(self) -> int:
         """Return how many characters its definitions have: nearly all the memory that a large job takes."""
         size = len(self.definition) + len(self.launcher)
-        for text in (self.profile, self.past, self.notify, self.handled):
-            if text:
-                size += len(text)
+        if self.profile or self.past or self.notify or self.handled:
+            size += sum(len(text or "") for text in (self.profile, self.past, self.notify, self.handled))
         return size
 
 

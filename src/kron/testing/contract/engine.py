@@ -430,7 +430,13 @@ class WakeContract:
         assert await others("bob", "") == [True, True]
         await store.forget(SPACE, ["b"])
         assert await others("bob", "") == [True, False]
-        assert await store.serves_others(ELSEWHERE, "bob") is False
+        await stored(store, job_for("c", "cem"), namespace=ELSEWHERE)
+        assert await store.serves_others(ELSEWHERE, "cem") is False
+        # An edit may take the user away.
+        (state,) = await store.cases(ELSEWHERE)
+        edit = a_change(state.job, launcher=job_for("c", None).launcher)
+        assert await store.put(ELSEWHERE, created=[], changed=[edit], now=NOW) == CLEAN
+        assert await store.serves_others(ELSEWHERE, "cem") is True
 
     async def test_the_open_runs_of_users_are_counted(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -226,7 +226,7 @@ SELECT due.name FROM (
 -- Both sides of the tenant in the index, so that a million jobs of one tenant take no longer than a few.
 (SELECT 1 FROM schedules WHERE namespace = %(namespace)s AND user_id < %(tenant)s LIMIT 1) UNION ALL
 (SELECT 1 FROM schedules WHERE namespace = %(namespace)s AND user_id > %(tenant)s LIMIT 1) UNION ALL
-(SELECT 1 FROM schedules WHERE namespace = %(namespace)s AND user_id IS NULL AND %(tenant)s <> '' LIMIT 1)
+(SELECT 1 FROM namespaces_without_user WHERE namespace = %(namespace)s AND %(tenant)s <> '')
 LIMIT 1
 
 -- name: runs_with_due_at
