@@ -52,7 +52,7 @@ class Checked(NamedTuple):
 
 def read_registrations(registrations: object) -> list[Registration]:
     """Return the registrations of a list, or raise the error of the first invalid one."""
-    if not isinstance(registrations, SEQUENCE):
+    if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
     valid: dict[str, Registration] = {}
     known = Checked(set(), set(), set())
