@@ -48,9 +48,11 @@ async def _sleep(until: float, wall: float, mono: float) -> None:
     # Commands that only read the clock start in half the time without it.
     import asyncio
 
-    while (left := until - wall) > 0:
-        await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)
+    while True:
+        # Read again, also at first: the sleep begins later than it was asked for.
         before = wall - mono
         wall, mono = time.time(), time.monotonic()
-        if abs(wall - mono - before) > JUMP_S:
+        left = until - wall
+        if left <= 0 or abs(wall - mono - before) > JUMP_S:
             return
+        await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)

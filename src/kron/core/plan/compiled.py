@@ -184,7 +184,9 @@ class CompiledJob:
 
 def compiled_job(definition: str, identity: str) -> CompiledJob:
     """Return a compiled definition; jobs with the same one share it, unless it uses `H`."""
-    return _shared(definition) or _individual(definition, identity)
+    # As `cached_by_text`, without a call of its own: each step asks several times.
+    shared = _shared(definition) if len(definition) <= LONG else _shared_long(definition)
+    return shared or _individual(definition, identity)
 
 
 def definition_of(job: Job) -> str:
@@ -244,11 +246,14 @@ def _defaults() -> dict[str, object]:
     return defaults
 
 
-@cached_by_text(MAX_COMPILED)
+@lru_cache(maxsize=MAX_COMPILED)
 def _shared(definition: str) -> CompiledJob | None:
     if needs_identity(json.loads(definition)["schedule"]):
         return None
     return _compile(definition, SHARED_IDENTITY)
+
+
+_shared_long = cached_by_text(MAX_COMPILED)(_shared.__wrapped__)
 
 
 @cached_by_text(MAX_COMPILED)
@@ -374,7 +379,12 @@ def last_at(plan: Plan, instant: EpochSeconds) -> EpochSeconds | None:
 def segment_of(job: JobRecord) -> Segment:
     """Return the segment of the oldest definition with periods to plan; an edit keeps earlier periods."""
     if job.past is None:
-        return _segment(job, compiled_job(job.definition, job.identity), job.epoch, job.edited_at, None)
+        compiled = compiled_job(job.definition, job.identity)
+        policy = compiled.policy
+        if policy.start_at is None and policy.end_at is None and job.handled is None:
+            # Nearly every job, without another call.
+            return Segment(compiled, job.epoch, job.edited_at, job.cursor, None, ())
+        return _segment(job, compiled, job.epoch, job.edited_at, None)
     epoch, edited_at, until, definition = json.loads(job.past)[0]
     return _segment(job, compiled_job(definition, job.identity), epoch, edited_at, until)
 
