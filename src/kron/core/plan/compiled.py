@@ -148,7 +148,10 @@ def _clear(*caches: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CompiledJob:
-    """One definition, with the values that every wake needs computed once."""
+    """One definition, with the values that every wake needs computed once.
+
+    Periods of a `plain` one start at their nominal times; one that `is_bounded` has a first or a last period.
+    """
 
     job: Job
     plan: Plan
@@ -158,6 +161,7 @@ class CompiledJob:
     jitter_ms: int
     deadline_s: float | None
     plain: bool
+    is_bounded: bool
 
     @property
     def is_shared(self) -> bool:
@@ -266,16 +270,17 @@ def _compile(definition: str, identity: str) -> CompiledJob:
     early, late = job.window.bounds(0) if job.window.duration else (0, 0)
     jitter = job.policy.jitter_ms
     plain = early == late == jitter == 0 and job.constraints == UNCONSTRAINED
-    deadline = job.policy.deadline
+    policy, deadline = job.policy, job.policy.deadline
     return CompiledJob(
         job,
         job.schedule.plan,
-        job.policy,
+        policy,
         early,
         late,
         jitter,
         None if deadline is None else deadline.total_seconds(),
         plain,
+        is_bounded=policy.start_at is not None or policy.end_at is not None,
     )
 
 
@@ -380,8 +385,7 @@ def segment_of(job: JobRecord) -> Segment:
     """Return the segment of the oldest definition with periods to plan; an edit keeps earlier periods."""
     if job.past is None:
         compiled = compiled_job(job.definition, job.identity)
-        policy = compiled.policy
-        if policy.start_at is None and policy.end_at is None and job.handled is None:
+        if not compiled.is_bounded and job.handled is None:
             # Nearly every job, without another call.
             return Segment(compiled, job.epoch, job.edited_at, job.cursor, None, ())
         return _segment(job, compiled, job.epoch, job.edited_at, None)
@@ -471,9 +475,9 @@ def until_at_most(past: str | None, latest: EpochSeconds, cursor: EpochSeconds) 
 def _segment(
     job: JobRecord, compiled: CompiledJob, epoch: int, edited_at: int, until: EpochSeconds | None
 ) -> Segment:
-    policy, after = compiled.policy, job.cursor
-    if policy.start_at is not None or policy.end_at is not None:
-        after, until = _limits(policy, after, until)
+    after = job.cursor
+    if compiled.is_bounded:
+        after, until = _limits(compiled.policy, after, until)
     handled = () if job.handled is None else handled_of(job.handled)
     return Segment(compiled, epoch, edited_at, after, until, handled)
 
