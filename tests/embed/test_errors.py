@@ -209,6 +209,10 @@ SHAPES = [
     pytest.param(
         ("a", EVERY, "call", MINUTE), "its callback is not a function but str", id="the name of a function"
     ),
+    # The registration before has the same object as its delay: it was checked as that only.
+    pytest.param(
+        ("b", EVERY, MINUTE, MINUTE), "its callback is not a function but timedelta", id="a known delay"
+    ),
     pytest.param(("a", EVERY, call, 60), "its retry delay is not a timedelta but int", id="seconds"),
     pytest.param(("a", EVERY, call, None), "its retry delay is not a timedelta but NoneType", id="no delay"),
 ]

@@ -280,6 +280,21 @@ def unguarded(place: str) -> Connection:
     return psycopg.connect(place, autocommit=True)
 
 
+async def test_postgres_knows_of_schedules_without_a_user_that_were_stored_before_the_migration(
+    postgres_url: str,
+) -> None:
+    steps = steps_of("postgres")
+    (number,) = (step.number for step in steps if step.name == "no_user")
+    await PostgresSchema(postgres_url, steps[: number - 1]).forward()
+    words = {"shard": "shard,", "zero": "0,", "false": "false", "version": 1}
+    with unguarded(postgres_url) as connection:
+        connection.execute(JOB.format(table="schedules", namespace=f"'{SPACE}'", name="none", **words))
+    await PostgresSchema(postgres_url).forward()
+    store = store_at(postgres_url)
+    assert [await store.serves_others(name, "ann") for name in (SPACE, "elsewhere")] == [True, False]
+    await store.close()
+
+
 async def test_an_old_database_is_migrated_with_its_versions_and_without_lost_runs(place: str) -> None:
     file = is_file(place)
     schema = SqliteSchema if file else PostgresSchema
